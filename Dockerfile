@@ -13,7 +13,7 @@ ARG PACKAGES=""
 # The versions are those of the lock, which the tests have run with; PACKAGES is a list of words.
 # hadolint ignore=SC2086
 RUN sed -n 's/^\([a-z0-9][^ ]*==[^\\]*\).*/\1/p' /source/requirements-dev.lock > /source/versions.txt \
-    && /opt/kernelbox/bin/pip install --no-cache-dir --constraint /source/versions.txt "/source[otel]" ${PACKAGES}
+    && /opt/kernelbox/bin/pip install --no-cache-dir --constraint /source/versions.txt "/source[all]" ${PACKAGES}
 
 FROM debian:trixie-slim
 # hadolint ignore=DL3008  # as above

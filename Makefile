@@ -18,7 +18,8 @@ bootstrap: ## create or refresh .venv
 system: # what the tests need from the operating system
 	@sh scripts/system_packages.sh
 
-demo: bootstrap ## run the demonstration
+demo: ## run the demonstration, which needs only the default install
+	@$(BOOTSTRAP) --default $(if $(PYTHON),--python $(PYTHON))
 	$(BIN)/python examples/demo.py
 
 test: bootstrap system ## run the tests on all cores; ARGS="-k timeout" runs pytest with these arguments

@@ -49,7 +49,12 @@ def run() -> None:
     kept = execute(kernel, "len(x)")
     print(f"             → {slow.status}, state {slow.state}: len(x) is still {kept.return_value}")
 
-    plot = "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3], [1, 4, 9])\nplt.title('squares')\nplt.show()"
+    plot = (
+        "from PIL import Image, ImageDraw\n"
+        "chart = Image.new('RGB', (320, 200), 'white')\n"
+        "ImageDraw.Draw(chart).line([(20 * i, 190 - i * i) for i in range(14)], 'navy', 3)\n"
+        "chart"
+    )
     images = os.path.abspath("images")
     drawn = step("a plot", lambda: execute(kernel, plot, images_dir=images))
     print(f"             → {drawn.images[0]} ({os.path.getsize(drawn.images[0]):,} bytes)")

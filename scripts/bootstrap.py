@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Prepares a checkout for development: uv, `.venv`, the locked dependencies, kernelbox in editable mode.
 
+With `--default`, an empty `.venv` gets only what a user's `pip install kernelbox` brings.
+
 Needs nothing but Python 3.11 or newer, touches nothing outside the checkout (uv's own cache aside), and
 returns at once when there is nothing to do. The syntax is one that older Pythons can read, so that they get
 an answer instead of a SyntaxError.
@@ -38,7 +40,7 @@ def main() -> int:
         if options.lock:
             rewrite_lock(find_or_install_uv())
         else:
-            bootstrap(options.python)
+            bootstrap(options.python, "default" if options.default else "development")
     except BootstrapError as exc:
         print(f"bootstrap: error: {exc}", file=sys.stderr)
         return 1
@@ -64,6 +66,11 @@ def parse_arguments() -> argparse.Namespace:
         "default: keep what .venv has, or the one running this script",
     )
     parser.add_argument(
+        "--default",
+        action="store_true",
+        help="install only what kernelbox itself needs, unless .venv has everything already",
+    )
+    parser.add_argument(
         "--lock",
         action="store_true",
         help=f"instead, rewrite {LOCK.name} from pyproject.toml with the newest versions it allows",
@@ -81,11 +88,11 @@ def require_python() -> None:
         )
 
 
-def bootstrap(python: str | None) -> None:
+def bootstrap(python: str | None, content: str) -> None:
     wanted = fingerprint()
-    ready, built_with = read_stamp()
+    ready, built_with, holds = read_stamp()
     same_python = VENV_PYTHON.exists() and python in (None, built_with)
-    if same_python and ready == wanted:
+    if same_python and ready == wanted and holds in (content, "development"):
         say(".venv is up to date")
         return
 
@@ -103,28 +110,33 @@ def bootstrap(python: str | None) -> None:
         )
         built_with = python or ""
 
-    say(f"installing the dependencies of {LOCK.name}")
-    pip = [uv, "pip"]
-    target = ["--quiet", "--python", str(VENV_PYTHON)]
-    run(
-        [*pip, "sync", *target, "--compile-bytecode", "--require-hashes", str(LOCK)],
+    pip, target = [uv, "pip"], ["--python", str(VENV_PYTHON)]
+    if content == "default":
+        say(f"installing kernelbox and its dependencies, in the versions of {LOCK.name}")
+        install = [*pip, "install", *target, "--compile-bytecode", "--constraints", str(LOCK), "--editable", str(ROOT)]
+    else:
+        say(f"installing the dependencies of {LOCK.name}")
+        install = [*pip, "sync", *target, "--compile-bytecode", "--require-hashes", str(LOCK)]
+    run(  # without --quiet: it shows what it downloads, which may take minutes
+        install,
         "could not install the dependencies; the lines above are from uv. If the default package index "
         "cannot be reached, set UV_DEFAULT_INDEX to one that can: uv does not read pip's configuration.",
         # uv brings certificates of its own; a network with a private authority is known only to the system.
         again_with={"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"},
     )
-    say("installing kernelbox in editable mode")
-    run(
-        [*pip, "install", *target, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)],
-        "could not install kernelbox itself; the lines above are from its build. Is pyproject.toml sound?",
-    )
+    if content == "development":
+        say("installing kernelbox in editable mode")
+        run(
+            [*pip, "install", "--quiet", *target, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)],
+            "could not install kernelbox itself; the lines above are from its build. Is pyproject.toml sound?",
+        )
     # Where PYTHONDONTWRITEBYTECODE is set, every start of Python would compile the package anew.
     run([str(VENV_PYTHON), "-m", "compileall", "-q", str(ROOT / "src")], "the package does not compile.")
     run(
-        [*pip, "check", *target],
+        [*pip, "check", "--quiet", *target],
         f"{LOCK.name} does not satisfy pyproject.toml. Run `make lock`, then this again.",
     )
-    STAMP.write_text(f"{wanted}\n{built_with}\n", encoding="utf-8")
+    STAMP.write_text(f"{wanted}\n{built_with}\n{content}\n", encoding="utf-8")
     say(f"done in {time.monotonic() - started:.1f} s; try `make help`")
 
 
@@ -142,13 +154,13 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def read_stamp() -> tuple[str, str]:
-    """Returns the fingerprint of the last finished run and the `--python` it was given."""
+def read_stamp() -> tuple[str, str, str]:
+    """Returns the fingerprint of the last finished run, the `--python` it was given, and what it installed."""
     try:
-        ready, built_with = STAMP.read_text(encoding="utf-8").splitlines()
+        ready, built_with, content = STAMP.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
-        return "", ""
-    return ready, built_with
+        return "", "", ""
+    return ready, built_with, content
 
 
 def running_interpreter() -> str:
@@ -172,7 +184,7 @@ def find_or_install_uv() -> str:
         "python3-venv; or put a uv of your own on PATH.",
     )
     run(
-        [str(PRIVATE / BIN / f"python{EXE}"), "-m", "pip", "install", "--quiet", UV_REQUIREMENT],
+        [str(PRIVATE / BIN / f"python{EXE}"), "-m", "pip", "install", "--disable-pip-version-check", UV_REQUIREMENT],
         "could not install uv. Check the network and pip's index settings, or put a uv of your own on PATH.",
     )
     return str(private_uv)

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.homes import destroy_all, new_home
 
 from kernelbox import KernelRecord, get_or_create
+from kernelbox.base import _cell_places
 
 # What may say, beside HOME, where a program keeps its files.
 _DIRECTORIES = (
@@ -83,6 +84,13 @@ def own_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setenv("KERNELBOX_HOME", str(home))
         yield home
         destroy_all(home, monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _no_places_of_cells() -> Iterator[None]:
+    """Has each test begin as a process does: it has read no record of a sandboxed kernel."""
+    yield
+    _cell_places._places.clear()
 
 
 @pytest.fixture

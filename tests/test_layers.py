@@ -47,20 +47,26 @@ PURE = (
 )
 BELOW_FACES = ("wire", "base", "sandbox", "host", "core", "tools", "shells")
 ROOMS = {
+    # What results can do; Pillow is imported when a picture must be scaled.
+    "wire/results": Room(
+        ours=("wire",), others=(*PURE, "PIL", "binascii", "html", "io", "itertools", "pathlib", "re", "warnings")
+    ),
     "wire": Room(ours=(), others=PURE),
     "usage": Room(ours=()),
-    "guest": Room(ours=("wire", "usage")),
+    # What travels between host and guest, in the form that both know.
+    "data": Room(ours=()),
+    "guest": Room(ours=("wire", "usage", "data")),
     "base": Room(ours=("wire",)),
     # For those who come from KernelBox 0.1, as are `core/types.py` and `core/exceptions.py`.
     "config": Room(ours=("base",)),
     "sandbox": Room(ours=("wire", "base")),
-    "host/process": Room(ours=("wire", "usage")),
+    "host/process": Room(ours=("wire", "usage", "base")),
     "host/files": Room(ours=("wire", "base", "sandbox", "host.process")),
     "host/store": Room(ours=("wire", "base", "host.process", "host.files")),
     "host/engines": Room(ours=("wire", "usage", "base", "sandbox", "host.process", "host.files", "host.store")),
     "host": Room(ours=("base",)),
     "core/approvals": Room(ours=("wire", "base", "host")),
-    "core": Room(ours=("wire", "base", "sandbox", "host")),
+    "core": Room(ours=("wire", "base", "sandbox", "host", "data")),
     "tools": Room(ours=("wire", "base", "host", "core", "__version__")),
     "shells": Room(ours=("wire", "base", "sandbox", "host", "core", "tools")),
     "api": Room(ours=("wire", "base", "host", "core", "tools", "shells")),
@@ -98,11 +104,12 @@ ROOMS = {
     ),
     # The package itself: the lazy table of public names, and `python -m kernelbox`.
     "": Room(ours=("wire", "base", "sandbox", "host", "core", "tools", "api")),
+    "aio.py": Room(ours=("api",)),
     "__main__.py": Room(ours=("cli",)),
 }
 
 # The rooms inside the guest, from the bottom up: each imports the files of `guest` itself, its own and those below it.
-GUEST_ROOMS = ("walls", "output", "programs", "shell", "serve", "birth")
+GUEST_ROOMS = ("walls", "copies", "output", "programs", "shell", "serve", "birth")
 
 # What generated modules and users import: it stands on top of the rooms, and the rooms do not import it.
 GUEST_FACES = ("guest/tools.py", "guest/discovery.py")
@@ -112,7 +119,7 @@ _PURE_JUPYTER = ("actions", "conversation", "jupyter_cell", "probe", "published"
 # Modules outside the wire that decide without sockets, clock or files, as it does.
 PURE_FILES = (
     "core/approvals/_policy.py",
-    "sandbox/_rules.py",
+    "sandbox/_path_rules.py",
     *(
         f"server/jupyter/_{name}.py"
         for name in ("exchange", "front_end_message", "other_clients", "reconnecting", "websocket_codec")
@@ -154,7 +161,7 @@ POWERS = (
     ),
     (("httpx2",), ("tools/_sdk_client.py", "tools/_http_transport.py", "mcp/*", "gateway/_gateway_link.py")),
     (("websockets",), ("gateway/_gateway_link.py", "server/http/_websocket_protocol.py")),
-    (("PIL",), ("mcp/*",)),
+    (("PIL",), ("wire/results/_picture_scaling.py",)),
     (("starlette", "uvicorn"), ("mcp/_mount.py", *WITH_FASTAPI)),
     (("fastapi", "fastapi_offline", "prometheus_client", "pythonjsonlogger"), WITH_FASTAPI),
     (("opentelemetry",), ("server/http/_tracing.py",)),

@@ -123,6 +123,7 @@ def test_code_comes_from_an_argument_a_file_or_stdin(home: Path, tmp_path: Path)
         (["-"], b"\xff\xfe", "not UTF-8"),
         (["--timeout", "soon", "1"], b"", "not a number of seconds"),
         (["--timeout", "nan", "1"], b"", "not a number of seconds"),
+        (["--timeout=-1", "1"], b"", "'-1' is less than 0 seconds"),
         (["--colour", "1"], b"", "there is no option --colour"),
         (["-x"], b"", "there is no option -x; code that begins with a dash comes after --: -- '-x'"),
         (["--timout=5", "1"], b"", "there is no option --timout; did you mean --timeout?"),
@@ -365,7 +366,7 @@ def test_ctrl_c_interrupts_the_cell_says_so_and_keeps_the_kernel(home: Path) -> 
     assert succeed("exec", "--name", "demo", "x")["return_value"] == "7"
 
 
-TIDY = "import time\nprint('running', flush=True)\ntry:\n    time.sleep(100)\nfinally:\n    print('tidied up')"
+TIDY = "import time\ntry:\n    print('running', flush=True)\n    time.sleep(100)\nfinally:\n    print('tidied up')"
 
 
 @pytest.mark.parametrize("form", ["--stream", "--pretty"])

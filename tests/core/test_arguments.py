@@ -100,22 +100,28 @@ def test_a_switch_is_true_or_false(value: bool) -> None:
     ("limit", "kept"), [(None, 7), (0, 0), (-1, 0), (1, 1), (10**6, 10**6), (10**400, 2**63 - 1), (-(10**400), 0)]
 )
 def test_a_limit_of_characters_is_a_whole_number(limit: int | None, kept: int) -> None:
-    assert arguments.check_limit(limit, 7) == kept
+    assert arguments.check_output_limit(limit, 7) == kept
 
 
 @pytest.mark.parametrize("limit", [1.0, "1", True, [], float("nan")])
 def test_any_other_limit_of_characters_is_refused(limit: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^output_char_limit cannot be"):
-        arguments.check_limit(limit, 7)
+        arguments.check_output_limit(limit, 7)
 
 
 @pytest.mark.parametrize(
     ("timeout", "seconds"),
-    [(None, 60.0), (0, 60.0), (-1, 60.0), (-0.0, 60.0), (1, 1.0), (0.001, 0.001), (LARGEST, LARGEST), (-LARGEST, 60.0)],
+    [(None, 60.0), (0, 60.0), (-0.0, 60.0), (1, 1.0), (0.001, 0.001), (LARGEST, LARGEST)],
 )
-def test_a_timeout_of_nothing_and_less_is_the_default(timeout: float | None, seconds: float) -> None:
+def test_a_timeout_of_nothing_is_the_default(timeout: float | None, seconds: float) -> None:
     assert arguments.check_timeout(timeout, 60.0) == seconds
     assert type(arguments.check_timeout(timeout, 60.0)) is float
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.001, -LARGEST, numpy.float64(-1)])
+def test_a_timeout_below_nothing_is_refused(timeout: float) -> None:
+    with pytest.raises(InvalidInput, match=r"^timeout cannot be .*: use a number of seconds, or 0 or None"):
+        arguments.check_timeout(timeout, 60.0)
 
 
 @pytest.mark.parametrize("seconds", [Decimal("2.5"), Fraction(5, 2), numpy.float64(2.5), numpy.float32(2.5)])
@@ -126,7 +132,7 @@ def test_a_time_may_be_a_number_of_any_library(seconds: Any) -> None:
 
 def test_whole_numbers_of_a_library_are_taken() -> None:
     two: Any = numpy.int64(2)
-    assert arguments.check_timeout(two, 60.0) == arguments.check_limit(two, 7) == 2
+    assert arguments.check_timeout(two, 60.0) == arguments.check_output_limit(two, 7) == 2
 
 
 NO_NUMBERS: dict[str, Any] = {

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.support.cells import run, wait_for_end
 
-from kernelbox import KernelRecord, StoreFailed, destroy
+from kernelbox import KernelRecord, StoreFailed, destroy, get_or_create
 from kernelbox.api._configured import kernels
 from kernelbox.core._condition import Condition, describe_loss, died_with_owner
 from kernelbox.host.process._process import boot_id, read_start_time
@@ -24,6 +24,11 @@ from kernelbox.wire import _kernel_state as _state
 
 def condition(idle_timeout: float = 0.0) -> Condition:
     return Condition(kernels().store, idle_timeout)
+
+
+@pytest.fixture
+def kernel(home: Path) -> KernelRecord:
+    return get_or_create("condition").record
 
 
 def refreshed(kernel: KernelRecord, idle_timeout: float = 0.0, **fields: Any) -> KernelRecord:
@@ -160,7 +165,7 @@ def test_a_live_kernel_that_is_kept_elsewhere_is_an_error_that_says_where(kernel
     condition().require_same_place(kernel)
     other = replace(kernel, connection_file="/elsewhere/runtime/id/record.json")
     with pytest.raises(
-        StoreFailed, match=rf"kernel '{kernel.name}' lives \(pid {kernel.pid}\), but is kept in '/elsewh"
+        StoreFailed, match=rf"kernel '{kernel.name}' lives \(pid {kernel.pid}\), but its files are in '/elsewh"
     ):
         condition().require_same_place(other)
 

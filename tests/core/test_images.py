@@ -229,7 +229,7 @@ def test_links_on_a_path_that_the_caller_names_are_followed(
 
 
 @pytest.mark.parametrize(
-    ("given", "why"), [(5, "use a path"), (["x"], "use a path"), ("a\0b", "no NUL"), (b"a\0b", "no NUL")]
+    ("given", "why"), [(5, "use a path"), (["x"], "use a path"), ("a\0b", "without NUL"), (b"a\0b", "without NUL")]
 )
 def test_what_is_no_path_is_refused(given: object, why: str) -> None:
     with pytest.raises(InvalidInput, match=rf"images_dir cannot be .*{why}"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernelbox import InvalidInput, KernelRecord, Limits
-from kernelbox.core._options import KernelOptions, at_level, choose_sandbox
+from kernelbox.core._options import KernelOptions, choose_sandbox
 from kernelbox.sandbox._sandbox_config import SandboxConfig
 
 DEFAULT = SandboxConfig()
@@ -151,14 +151,7 @@ def test_options_that_are_checked_are_copies_made_absolute(monkeypatch: pytest.M
     )
     assert checked.tags is not tags
     assert checked.env is not env
-    assert KernelOptions(sandbox=False).checked() == KernelOptions(tags={}, cwd=str(tmp_path), sandbox=False)
-
-
-def test_another_environment_leaves_all_else_as_it_is() -> None:
-    given = KernelOptions("s", {"a": "b"}, "/", {"A": "1"}, "process", "bash", {"processes": 9}, True, True)
-    assert given.with_env({"B": "2"}) == KernelOptions(
-        "s", {"a": "b"}, "/", {"B": "2"}, "process", "bash", {"processes": 9}, True, True
-    )
+    assert KernelOptions(sandbox=False).checked() == KernelOptions(sandbox=False)
 
 
 def test_a_kernel_is_found_by_its_name_and_its_session_name() -> None:
@@ -204,13 +197,14 @@ def test_a_sandbox_is_chosen_by_a_switch_a_file_and_a_level(tmp_path: Path) -> N
 
 
 def test_a_level_is_that_of_a_sandbox_that_is_asked_for() -> None:
-    assert at_level(None, None) is None
-    assert at_level(True, None) is True
-    leveled = at_level(True, "srt")
-    assert isinstance(leveled, SandboxConfig)
-    assert leveled.level == "srt"
+    rules: dict[str, object] = {"filesystem": {"allowWrite": []}}
+    for asked in (True, rules):
+        leveled = choose_sandbox(asked, level="srt")
+        assert leveled is not None
+        assert leveled.level == "srt"
     for none in (None, False):
-        with pytest.raises(InvalidInput, match=r"without sandbox= it would have no effect"):
-            at_level(none, "srt")
+        assert choose_sandbox(none) is None
+        with pytest.raises(InvalidInput, match=r"sandbox_level .* without sandbox=True"):
+            choose_sandbox(none, level="srt")
     with pytest.raises(InvalidInput):
-        at_level(True, "none")
+        choose_sandbox(rules, level="none")

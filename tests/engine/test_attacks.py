@@ -66,7 +66,7 @@ def test_what_a_cell_plants_at_its_state_file_does_not_end_the_keeper(plant: str
     assert value(other, "1 + 1") == "2"
 
 
-@pytest.mark.parametrize("name", ["log", "state", "death.json", "ending.json", "connection.json", "socket"])
+@pytest.mark.parametrize("name", ["log", "cells-0", "state", "death.json", "ending.json", "connection.json", "socket"])
 @pytest.mark.parametrize("end", [restart, destroy, lambda name: execute(name, "import os; os._exit(3)")])
 def test_a_link_that_a_cell_plants_in_its_directory_is_not_written_through(
     end: Callable[[str], object], name: str, own_home: Path, tmp_path: Path

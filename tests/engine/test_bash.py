@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.bounded import BEGUN
@@ -50,6 +51,17 @@ def test_a_bash_that_ends_leaves_nothing_in_the_home_directory(kernel: KernelRec
     say(kernel, "echo ~")
     bash(kernel, "exit")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("end", ["exec true", "exec nosuch", "exit", "history -a; exec true"])
+def test_a_history_that_a_cell_switches_on_has_none_of_our_own_lines(
+    kernel: KernelRecord, tmp_path: Path, end: str
+) -> None:
+    history = tmp_path / "history"
+    say(kernel, f"HISTFILE={history}; set -o history; echo on")
+    bash(kernel, "echo between")
+    bash(kernel, end)
+    assert not history.exists() or "builtin" not in history.read_text()
 
 
 TAKEN = {
@@ -293,7 +305,7 @@ WRITES_ON = "sh -c 'while :; do echo y; sleep 0.01; done'"
 
 @pytest.mark.parametrize("language", ["bash", "python"])
 def test_an_interrupt_at_any_moment_of_a_commands_start_lets_nothing_run_on(
-    language: str, kernel: KernelRecord
+    language: Any, kernel: KernelRecord
 ) -> None:
     shell = say(kernel, "echo $$")
     for attempt in range(25):
@@ -317,10 +329,22 @@ def test_a_harder_interrupt_of_a_python_cell_keeps_bash(kernel: KernelRecord) ->
 
 
 @pytest.mark.parametrize(
-    "code", ["exit 3", "echo bye; exit 3", "(exit 2); exit", "f() { exit 4; }; f", "set -e; false"]
+    ("code", "status"),
+    [("exit 3", 3), ("echo bye; exit 3", 3), ("(exit 2); exit", 2), ("f() { exit 4; }; f", 4), ("set -e; false", 1)],
 )
-def test_an_exit_says_only_what_became_of_bash(kernel: KernelRecord, code: str) -> None:
-    assert bash(kernel, code).stderr == "[bash exited; the next bash cell starts a new one]\n"
+def test_an_exit_gives_its_status_and_adds_no_line(kernel: KernelRecord, code: str, status: int) -> None:
+    result = bash(kernel, code)
+    assert (result.stderr, result.exit_code) == ("", status)
+    assert bash(kernel, "true").exit_code == 0
+
+
+def test_a_python_cell_has_no_exit_code(kernel: KernelRecord) -> None:
+    assert execute(kernel, "!exit 3", timeout=DEADLINE).exit_code is None
+
+
+def test_bytes_that_are_not_utf_8_become_replacement_characters(kernel: KernelRecord) -> None:
+    assert bash(kernel, "printf 'a\\xffb\\xe2\\x82'").output == "a\ufffdb\ufffd"
+    assert run(kernel, "!printf 'a\\377b'").output == "a\ufffdb"
 
 
 def test_the_death_of_a_kernel_makes_its_bash_say_nothing(kernel: KernelRecord) -> None:
@@ -361,7 +385,7 @@ def test_a_cell_that_redirects_its_errors_keeps_doing_so_and_can_be_undone(
 @pytest.mark.parametrize("code", ["exit 3", "f() { exit 3; }; f", "set -e; false"])
 def test_what_an_exit_trap_writes_arrives(kernel: KernelRecord, code: str) -> None:
     result = bash(kernel, f"trap 'echo out; echo err >&2' EXIT; {code}")
-    assert (result.output, result.stderr) == ("out\n", "err\n[bash exited; the next bash cell starts a new one]\n")
+    assert (result.output, result.stderr) == ("out\n", "err\n")
 
 
 def test_exit_is_the_builtin_and_the_descriptors_that_scripts_use_are_free(kernel: KernelRecord) -> None:
@@ -414,8 +438,7 @@ def test_builtins_that_a_cell_disables_harm_no_cell(kernel: KernelRecord) -> Non
     assert say(kernel, "echo $kept") == "1\n"
 
 
-def test_a_cell_that_makes_bash_a_restricted_shell_ends_it_at_once_and_is_told_so(kernel: KernelRecord) -> None:
+def test_a_cell_that_makes_bash_a_restricted_shell_ends_it_at_once(kernel: KernelRecord) -> None:
     result = bash(kernel, "set -r; echo one")
     assert result.output == "one\n"
-    assert "[bash exited; the next bash cell starts a new one]" in result.stderr
     assert say(kernel, "echo two") == "two\n"

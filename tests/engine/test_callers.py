@@ -6,9 +6,11 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.support.cells import DEADLINE, run, value
+from tests.support.homes import new_home
 
 from kernelbox import KernelRecord
 from kernelbox.guest.output._peers import Peer, is_same_user
@@ -103,3 +105,32 @@ def _connect(address: bytes, user: int) -> None:
             caller.recv(1)  # until it is closed
     finally:
         os._exit(0)
+
+
+CLOSED = """
+import os, sys
+report = os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT), 50)
+import kernelbox
+if "late" in sys.argv:
+    kernelbox.list_kernels()
+for fd in map(int, sys.argv[2]):
+    os.close(fd)
+if "late" in sys.argv:
+    os.close(os.dup(3))  # something else of the program
+cell = "import os, sys; print('out'); print('err', file=sys.stderr); os.system('echo child')"
+result = kernelbox.execute("closed", cell)
+listed = kernelbox.execute("closed", "[os.readlink(f'/proc/self/fd/{fd}')[:5] for fd in range(3)]")
+os.write(50, repr((result.output, result.stderr, listed.return_value)).encode())
+kernelbox.destroy("closed")
+"""
+
+
+@pytest.mark.parametrize("when", ["early", "late"])
+@pytest.mark.parametrize("closed", ["012", "12", "02", "1"])
+def test_a_client_without_standard_streams_gets_all_output(closed: str, when: str, tmp_path: Path) -> None:
+    with new_home() as home:
+        env = {**os.environ, "KERNELBOX_HOME": str(home)}
+        command = [sys.executable, "-c", CLOSED, str(tmp_path / "report"), closed, when]
+        subprocess.run(command, env=env, timeout=DEADLINE, check=False)
+        told = (tmp_path / "report").read_text()
+    assert told == repr(("out\nchild\n", "err\n", "['/dev/', 'pipe:', 'pipe:']"))

@@ -398,7 +398,7 @@ def test_an_executor_says_that_images_could_not_be_written(home: Path, tmp_path:
 
     text = asyncio.run(scenario())
     assert text is not None
-    assert text.startswith("a picture\n[kernelbox] images could not be written to")
+    assert text.startswith("a picture\n[image]\n[kernelbox] images could not be written to")
 
 
 # -- what a kernel says of itself --------------------------------------------------------------------------------
@@ -474,9 +474,9 @@ def send(header):
         try: rest = rest[sock.send(rest):]
         except BlockingIOError: pass
 def show(data, metadata={}, display_id=''):
-    send(['Display', execution, 'display_data', data, metadata, display_id, None, False, {}])
+    send(['Display', execution, 'display_data', data, metadata, display_id, None, False, '', {}])
 def end(evalue, lines, changed=None):
-    send(['Done', execution, 'error', 1, 'E', evalue, lines, False, False, changed])
+    send(['Done', execution, 'error', 1, 'E', evalue, lines, False, False, changed, None])
 """
 
 FORGED = {
@@ -498,7 +498,7 @@ def test_a_message_that_no_guest_sends_ends_the_kernel_with_a_sentence(what: str
     result = execute(kernel, f"{FORGE}{FORGED[what]}\nimport time; time.sleep(1000)", timeout=DEADLINE)
     assert result.error is not None
     assert result.error.ename == "KernelDied"
-    assert "no message" in result.error.evalue
+    assert "not a message" in result.error.evalue
     assert len(result.error.evalue) < 1_000
     assert execute(kernel.name, "1 + 1", timeout=DEADLINE).return_value == "2"
 

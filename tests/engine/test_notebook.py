@@ -142,9 +142,9 @@ for t in threads: t.join()
 
 
 ODDITIES = {
-    "invalid UTF-8": ("import os; os.write(1, b'a\\xff\\xfeb')", "a\\xff\\xfeb"),
+    "invalid UTF-8": ("import os; os.write(1, b'a\\xff\\xfeb')", "a\ufffd\ufffdb"),
     "a character in two parts": ("import os\nfor b in 'ä€🎉'.encode(): os.write(1, bytes([b]))", "ä€🎉"),
-    "half a character at the end": ("import os; os.write(1, b'x\\xc3')", "x\\xc3"),
+    "half a character at the end": ("import os; os.write(1, b'x\\xc3')", "x\ufffd"),
     "NUL": ("print('a\\0b', end='')", "a\0b"),
     "a lone surrogate": ("print('a\\ud800b', end='')", "a\\ud800b"),
     "ANSI colours": ("print('\\x1b[31mred\\x1b[0m', end='')", "\x1b[31mred\x1b[0m"),

@@ -17,7 +17,7 @@ import os, resource, sys
 import kernelbox, kernelbox.host.files._home as home, kernelbox.host.files._key as key
 name, fresh, limits = sys.argv[1], sys.argv[2] == "fresh", map(int, sys.argv[3:])
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-kernelbox.interrupt(name), kernelbox.list_kernels()  # what these import is not what is tested
+kernelbox.interrupt(name), kernelbox.list_kernels(), kernelbox.Kernel  # what these import is not what is tested
 acts = {
     "execute": lambda: kernelbox.execute(name, "x").return_value == "42",
     "stream": lambda: list(kernelbox.stream(name, "x"))[-1].return_value == "42",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.support.cells import DEADLINE
 
@@ -58,6 +60,6 @@ def _streams(kernel: KernelRecord, way: str, command: str) -> list[str]:
     return kinds
 
 
-def _items(kernel: KernelRecord, code: str, language: str) -> list[OutputItem]:
+def _items(kernel: KernelRecord, code: str, language: Any) -> list[OutputItem]:
     events = stream(kernel, code, language=language, timeout=DEADLINE)
     return [event for event in events if isinstance(event, OutputItem)]

@@ -99,7 +99,7 @@ def test_a_cell_that_tampers_with_its_descriptors_does_not_silence_the_next(what
 def test_a_cell_that_prints_our_own_frames_prints_bytes_like_any_other(kernel: KernelRecord) -> None:
     code = (
         "import os, sys, struct, json\n"
-        "h = json.dumps(['Done', 'x', 'ok', 1, '', '', [], False, False, None]).encode()\n"
+        "h = json.dumps(['Done', 'x', 'ok', 1, '', '', [], False, False, None, None]).encode()\n"
         "f = struct.pack('!II', len(h), 0) + h\nos.write(1, f * 3)\nsys.stdout.write(f.decode('latin1'))\n'after'"
     )
     result = run(kernel, code)
@@ -115,7 +115,7 @@ def test_a_cell_that_writes_to_the_kernels_own_socket_breaks_only_its_own_result
     result = execute(kernel, code, timeout=DEADLINE)
     assert result.error is not None
     assert result.error.ename == "KernelDied"
-    assert "no message" in result.error.evalue
+    assert "not a message" in result.error.evalue
     assert execute(kernel.name, "1 + 1", timeout=DEADLINE).return_value == "2"
 
 

@@ -20,6 +20,7 @@ from kernelbox import destroy, get_or_create, restart
 from kernelbox.guest._descriptors import read_file
 from kernelbox.host.engines._spawning import write_secret
 from kernelbox.host.engines.own import _warm_template as _template
+from kernelbox.host.engines.own._path_files import import_stamps
 
 OPEN_LIMITED = """
 import os, resource, kernelbox
@@ -80,8 +81,8 @@ def test_a_path_file_that_appears_changes_or_goes_is_noticed_in_a_folder_known_f
     seen = []
 
     def look() -> None:
-        stamps = _template._import_stamps()
-        assert stamps == _template._import_stamps()
+        stamps = import_stamps()
+        assert stamps == import_stamps()
         seen.append(stamps)
 
     def look_later() -> None:
@@ -100,6 +101,21 @@ def test_a_path_file_that_appears_changes_or_goes_is_noticed_in_a_folder_known_f
     look_later()
     assert all(before != after for before, after in itertools.pairwise(seen))
     assert [str(tmp_path / "two.pth"), 1] in seen[-1]
+
+
+def test_new_code_in_any_folder_that_a_template_runs_needs_another_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / name for name in ("guest/birth/_a.py", "guest/_b.py", "usage/_c.py", "wire/_d.py")]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("")
+    monkeypatch.setattr(_template, "PACKAGE", str(tmp_path))
+    stamps = [_template._code_stamp.__wrapped__()]
+    for later, file in enumerate(files, start=1):
+        os.utime(file, ns=(0, stamps[0] + later))
+        stamps.append(_template._code_stamp.__wrapped__())
+    assert len(set(stamps)) == len(stamps)
 
 
 def test_a_kernel_gets_the_limits_priority_and_processors_of_its_opener(own_home: Path) -> None:

@@ -547,6 +547,17 @@ def test_the_wait_for_approvals_can_be_excluded_from_the_timeout() -> None:
     assert run(scenario) == "one\ntwo"
 
 
+def test_the_wait_for_approvals_counts_only_against_a_timeout_that_was_passed() -> None:
+    def stops(executor: CodeExecutor, **options: Any) -> object:
+        items: Any = executor.stream("1", **options)
+        return items.ag_frame.f_locals["options"].stop_clock
+
+    assert stops(CodeExecutor()) is True
+    assert stops(CodeExecutor(), timeout=120) is False
+    assert stops(CodeExecutor(), timeout=None) is False
+    assert stops(CodeExecutor(ipybox=True), timeout=120) is True
+
+
 def test_a_wait_for_approval_can_be_cancelled() -> None:
     async def scenario() -> str | None:
         async with CodeExecutor(approve_shell_cmds=True) as executor:
@@ -957,7 +968,7 @@ def test_approve_holds_commands_also_beside_a_policy_that_does_not_concern_the_s
 )
 @pytest.mark.parametrize("language", ["python", "bash"])
 def test_a_policy_without_a_word_about_the_shell_allows_no_command(
-    policy: ApprovalPolicy, language: str, tmp_path: Path
+    policy: ApprovalPolicy, language: Any, tmp_path: Path
 ) -> None:
     touch = f"touch {tmp_path / 'made'}"
     result = kernelbox.execute("sync", touch if language == "bash" else f"!{touch}", language=language, policy=policy)

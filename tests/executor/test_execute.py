@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 from tests.support.executor import DEADLINE, run, text
 
-from kernelbox import CodeExecutionError, CodeExecutor, ExecutionTimeout, InvalidInput, get_or_create
+from kernelbox import (
+    CodeExecutionError,
+    CodeExecutionResult,
+    CodeExecutor,
+    ExecutionTimeout,
+    InvalidInput,
+    get_or_create,
+)
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -64,7 +71,8 @@ def test_a_call_has_a_limit_of_its_own() -> None:
                 result = await executor.execute("print('x' * 5000)", output_char_limit=limit)
                 lengths.append(len(result.text or ""))
                 *_, last = [item async for item in executor.stream("print('x' * 5000)", output_char_limit=limit)]
-                assert last == result
+                assert isinstance(last, CodeExecutionResult)
+                assert last.text == result.text
         return lengths
 
     kept, fewer, all_of_it = run(scenario)

@@ -414,7 +414,7 @@ def test_parameters_of_the_old_gateway_are_ignored_with_a_warning_that_says_why(
 
 def test_an_unknown_parameter_is_refused() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'kernel_envs'"):
-        CodeExecutor(kernel_envs={})
+        CodeExecutor(kernel_envs={})  # type: ignore[call-arg]
 
 
 def test_require_shell_escape_needs_approve_shell_cmds() -> None:

@@ -70,7 +70,7 @@ def test_one_that_fails_at_the_answer_is_logged_and_keeps_no_other_from_it(caplo
     request.on_decision(told.append)
     request.accept()
     assert told == [True]
-    assert "a function that on_decision was given has failed" in caplog.text
+    assert "a function passed to on_decision has failed" in caplog.text
     assert "IndexError" in caplog.text
 
 

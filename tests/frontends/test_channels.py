@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from kernelbox import ApprovalPolicy
 from kernelbox.api._configured import kernels
-from kernelbox.core._kernel import Kernel
+from kernelbox.core._kernel_handle import KernelHandle
 from kernelbox.core._options import KernelOptions
 from kernelbox.server.jupyter._channel_options import ChannelRules, KernelAccess
 from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
@@ -135,10 +135,199 @@ def test_an_interrupt_ends_the_cell_and_keeps_the_variables(front_end: FrontEnd)
     assert front_end.run("x").first("execute_result").content["data"] == {"text/plain": "5"}
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "breakpoint()\nx = 1",
+        "import pdb; pdb.set_trace()\nx = 1",
+        "from pdb import Pdb\nPdb().set_trace()\nx = 1",
+        "import IPython.core.debugger as d\nd.set_trace()\nx = 1",
+        "import pdb; pdb.run('x = 1')",
+        "%debug x = 1",
+        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    import pdb; pdb.post_mortem()",
+    ],
+)
+def test_an_interrupt_ends_a_debugger_and_the_cells_behind_it_run(served: Served, kernel_id: str, code: str) -> None:
+    with attached(served, kernel_id) as front_end:
+        debugged = front_end.send("execute_request", {"code": code})
+        behind = front_end.send("execute_request", {"code": "print('goes on')"})
+        while front_end.receive().kind != "input_request":
+            pass
+        front_end.send("interrupt_request", channel="control")
+        assert front_end.finish(debugged).content["status"] == "ok"
+        assert front_end.finish(behind).text == "goes on\n"
+
+
+def test_an_interrupt_ends_a_cell_that_would_come_to_another_debugger(served: Served, kernel_id: str) -> None:
+    with attached(served, kernel_id) as front_end:
+        request = front_end.send("execute_request", {"code": "while True:\n    breakpoint()"})
+        while front_end.receive().kind != "input_request":
+            pass
+        front_end.send("interrupt_request", channel="control")
+        assert front_end.finish(request).content["ename"] == "KeyboardInterrupt"
+        answers = iter(["p 6 * 7", "c"])
+        assert "42" in front_end.run("breakpoint()\nx = 1", lambda asked: next(answers)).text
+
+
+def test_an_interrupt_ends_a_cell_that_a_debugger_lets_go_on(served: Served, kernel_id: str) -> None:
+    code = "import time\nbreakpoint()\nprint('on', flush=True)\ntime.sleep(1000)"
+    with attached(served, kernel_id) as front_end:
+        request = front_end.send("execute_request", {"code": code})
+        while (message := front_end.receive()).kind != "input_request":
+            pass
+        front_end.send("input_reply", {"value": "c"}, channel="stdin", parent=message.header)
+        while "on\n" not in front_end.receive().content.get("text", ""):
+            pass
+        front_end.send("interrupt_request", channel="control")
+        assert front_end.finish(request).content["ename"] == "KeyboardInterrupt"
+
+
+def test_a_page_goes_to_the_front_end_and_not_to_stdout(front_end: FrontEnd) -> None:
+    answered = front_end.run("len?")
+    (payload,) = answered.content["payload"]
+    assert (payload["source"], payload["start"]) == ("page", 0)
+    assert "len(obj, /)" in payload["data"]["text/plain"]
+    assert answered.text == ""
+    assert front_end.run("1").content["payload"] == []
+
+
+def test_the_next_input_is_given_once_and_as_it_was_asked_for_last(front_end: FrontEnd) -> None:
+    code = "ip = get_ipython()\nfor text in 'ab':\n    ip.set_next_input(text, replace=text == 'b')"
+    answered = front_end.run(code)
+    assert answered.content["payload"] == [{"source": "set_next_input", "text": "b", "replace": True}]
+    assert answered.text == ""
+
+
+def test_a_payload_that_cannot_be_sent_is_told_and_costs_nothing_else(front_end: FrontEnd) -> None:
+    code = "get_ipython().payload_manager.write_payload({'source': 'own', 'data': 'x' * 100_000_000})\nprint('on')"
+    answered = front_end.run(code)
+    assert (answered.content["status"], answered.content["payload"]) == ("ok", [])
+    assert "A payload was not sent" in answered.text
+
+
+@pytest.mark.parametrize("code", ["exit", "quit()", "get_ipython().ask_exit()"])
+def test_a_cell_that_ends_its_kernel_asks_its_front_end_to_end(served: Served, kernel_id: str, code: str) -> None:
+    with attached(served, kernel_id) as front_end:
+        answered = front_end.run(code)
+        assert answered.content["status"] == "ok"
+        assert answered.content["payload"] == [{"source": "ask_exit", "keepkernel": False}]
+        assert "error" not in answered.kinds
+        while front_end.receive().content.get("execution_state") != "dead":
+            pass
+
+
+def test_a_cell_can_ask_its_front_end_to_end_and_keep_the_kernel(front_end: FrontEnd) -> None:
+    assert front_end.run("exit(keep_kernel=True)").content["payload"] == [{"source": "ask_exit", "keepkernel": True}]
+    assert front_end.run("print('on')").text == "on\n"
+
+
+def told_by(front_end: FrontEnd, request: JupyterMessage, until: str) -> list[str]:
+    """Returns what was written and shown for a request, up to a text."""
+    found: list[str] = []
+    while until not in "".join(found):
+        message = front_end.receive()
+        if message.channel == "iopub" and message.kind in ("stream", "display_data"):
+            assert message.parent["msg_id"] == request.id, message
+            found.append(message.content["text"] if message.kind == "stream" else message.content["data"]["text/plain"])
+    return found
+
+
+TASK = """
+import asyncio
+gates = {name: asyncio.Event() for name in ('between', 'during', 'awaited')}
+
+async def work():
+    for name, gate in gates.items():
+        await gate.wait()
+        print(name, end='', flush=True)
+        display(name.upper())
+        print(' and', 'on')
+
+task = asyncio.create_task(work())
+"""
+
+
+def test_what_a_task_writes_and_shows_goes_to_the_cell_that_made_it(front_end: FrontEnd) -> None:
+    made = front_end.send("execute_request", {"code": TASK})
+    front_end.finish(made)
+    front_end.run("pass")
+    front_end.send("execute_request", {"code": "gates['between'].set()"})
+    assert told_by(front_end, made, "on\n") == ["between", "'BETWEEN'", " and on\n"]
+    front_end.send("execute_request", {"code": "gates['during'].set()\nawait asyncio.sleep(0.5)"})
+    assert told_by(front_end, made, "on\n") == ["during", "'DURING'", " and on\n"]
+    answered = front_end.run("print('mine')\ngates['awaited'].set()\nawait task\nprint('too')")
+    assert answered.text == "mine\ntoo\n"
+
+
+def test_a_client_that_does_not_watch_gets_what_a_task_writes_with_its_own_cell(kernel_id: str, served: Served) -> None:
+    with attached(served, kernel_id) as front_end:
+        made = front_end.send("execute_request", {"code": TASK})
+        front_end.finish(made)
+        body = {"code": "gates['between'].set()\nawait asyncio.sleep(0.5)"}
+        assert served.post(f"/kernels/{kernel_id}/execute", body).json()["output"] == "between and on\n"
+        assert told_by(front_end, made, "on\n") == ["between", "'BETWEEN'", " and on\n"]
+
+
+def test_a_thread_can_choose_the_cell_that_its_output_goes_to(front_end: FrontEnd) -> None:
+    code = """
+import threading
+gate, parent = threading.Event(), get_ipython().get_parent()
+
+def work():
+    token = get_ipython().set_thread_parent(parent)
+    gate.wait()
+    print('chosen', flush=True)
+    get_ipython().reset_thread_parent(token)
+    print('not chosen', flush=True)
+
+thread = threading.Thread(target=work)
+thread.start()
+"""
+    made = front_end.send("execute_request", {"code": code})
+    front_end.finish(made)
+    later = front_end.send("execute_request", {"code": "gate.set()\nthread.join()"})
+    parents: dict[str, str] = {}
+    while len(parents) < 2:
+        message = front_end.receive()
+        if message.kind == "stream":
+            parents[message.content["text"]] = message.parent["msg_id"]
+    assert parents == {"chosen\n": made.id, "not chosen\n": later.id}
+
+
+def test_requests_on_control_are_answered_in_order_also_while_a_cell_runs(front_end: FrontEnd) -> None:
+    kinds = ["kernel_info_request", "usage_request", "debug_request", "create_subshell_request"] * 5
+    cell = front_end.send("execute_request", {"code": "print('on', flush=True)\nimport time\ntime.sleep(1000)"})
+    while front_end.receive().kind != "stream":
+        pass
+    sent = [front_end.send(kind, {"seq": 1}, channel="control").id for kind in kinds]
+    found: list[str] = []
+    while len(found) < len(sent):
+        message = front_end.receive()
+        if message.channel == "control":
+            found.append(message.parent["msg_id"])
+    assert found == sent
+    front_end.send("interrupt_request", channel="control")
+    assert front_end.finish(cell).content["ename"] == "KeyboardInterrupt"
+
+
+def test_cells_that_come_on_control_run_one_after_the_other_and_say_when_they_began(front_end: FrontEnd) -> None:
+    code = "import time\ntime.sleep(0.1)"
+    cells = [front_end.send("execute_request", {"code": code}, channel="control") for _ in range(3)]
+    replies: list[JupyterMessage] = []
+    while len(replies) < 3:
+        if (message := front_end.receive()).channel == "control":
+            replies.append(message)
+    assert [reply.parent["msg_id"] for reply in replies] == [cell.id for cell in cells]
+    times = [time for reply in replies for time in (reply.metadata["started"], reply.header["date"])]
+    assert times == sorted(times)
+
+
 def test_debugging_is_refused_politely(front_end: FrontEnd) -> None:
     answered = front_end.ask("debug_request", channel="control", type="request", seq=3, command="initialize")
     assert (answered.content["success"], answered.content["request_seq"]) == (False, 3)
     assert answered.content["message"]
+    described = front_end.ask("kernel_info_request").content
+    assert (described["debugger"], described["supported_features"]) == (False, [])
 
 
 def test_a_request_that_is_not_known_is_answered_with_an_error(front_end: FrontEnd) -> None:
@@ -327,7 +516,7 @@ class Collecting:
         self.messages.put_nowait(message)
 
 
-async def never(*_: object) -> Kernel:
+async def never(*_: object) -> KernelHandle:
     raise AssertionError("no kernel is needed")
 
 

@@ -100,11 +100,11 @@ def test_a_comm_message_keeps_its_metadata_and_buffers() -> None:
 
 def test_the_reply_tells_how_the_cell_ended() -> None:
     one = exchange(code="")
-    good = one.reply_to_cell(ExecutionResult("success", execution_count=3), {"a": {}})
+    good = one.reply_to_cell(ExecutionResult("success", execution_count=3), {"a": {}}, [])
     ok = {"status": "ok", "execution_count": 3, "payload": [], "user_expressions": {"a": {}}}
     assert shown([good]) == [("shell", "execute_reply", ok)]
     error = ErrorInfo("E", "v", ["t"])
-    bad = one.reply_to_cell(ExecutionResult("error", error=error, execution_count=3), {}).content
+    bad = one.reply_to_cell(ExecutionResult("error", error=error, execution_count=3), {}, []).content
     assert (bad["status"], bad["ename"], bad["evalue"], bad["traceback"]) == ("error", "E", "v", ["t"])
     assert shown(one.fail(error)) == [("iopub", "error", error.to_dict())]
     assert one.fail(ErrorInfo("UsageError", "was written to stderr")) == []

@@ -31,7 +31,7 @@ class Ours(jupyter_kernel_test.KernelTests):
     complete_code_samples = ["1", "print('hello, world')", "def f(x):\\n  return x*2\\n\\n\\n"]
     incomplete_code_samples = ["print('''hello", "def f(x):\\n  x*2"]
     invalid_code_samples = ["import = 7q"]
-    code_page_something = ""
+    code_page_something = "zip?"
     code_generate_error = "raise ValueError"
     code_execute_result = [{"code": "1+2+3", "result": "6"}, {"code": "[n*n for n in (1, 2)]", "result": "[1, 4]"}]
     code_display_data = [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.server import Served, serving
 
 OURS = '{"argv": ["python", "-m", "kernelbox.server.jupyter"], "display_name": "Ours", "language": "python"}'
@@ -15,6 +17,28 @@ OURS = '{"argv": ["python", "-m", "kernelbox.server.jupyter"], "display_name": "
 
 def test_the_server_says_its_version(served: Served) -> None:
     assert served.http.get("/api").json()["version"]
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_is_json_whatever_its_content_type_says(served: Served, kind: str | None) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    opened = served.http.post("/api/kernels", content=b'{"name": "python3"}', headers=headers)
+    assert (opened.status_code, opened.json()["name"]) == (201, "python3")
+    kernel = {"kernel": {"id": opened.json()["id"]}, "path": f"a {kind} notebook.ipynb"}
+    session = served.http.post("/api/sessions", content=json.dumps(kernel).encode(), headers=headers)
+    assert (session.status_code, session.json()["kernel"]["id"]) == (201, opened.json()["id"])
+    assert served.http.post("/kernels", content=b"{}", headers=headers).status_code == 422  # our own are strict
+    assert served.http.delete(f"/api/sessions/{session.json()['id']}").status_code == 204
+
+
+@pytest.mark.parametrize("name", ["python", "python3", "", None])
+def test_python_is_our_own_kernel(served: Served, name: str | None) -> None:
+    opened = served.post("/api/kernels", {"name": name})
+    assert (opened.status_code, opened.json()["name"]) == (201, "python3")
+    session = served.post("/api/sessions", {"path": f"{name}.ipynb", "kernel": {"name": name}})
+    assert (session.status_code, session.json()["kernel"]["name"]) == (201, "python3")
+    for kernel in (opened.json(), session.json()["kernel"]):
+        assert served.http.delete(f"/api/kernels/{kernel['id']}").status_code == 204
 
 
 def test_our_kernel_is_the_default_among_the_installed_ones(key_file: Path, service_home: Path, tmp_path: Path) -> None:

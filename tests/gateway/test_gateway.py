@@ -422,6 +422,16 @@ def test_a_port_in_use_is_an_error_of_start(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_kernel_that_does_not_start_in_time_is_given_up() -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            client = KernelClient(host="127.0.0.1", port=silent.getsockname()[1], kernel_init_timeout=0.2)
+            with pytest.raises(RuntimeError, match=r"has started within 0\.2 s"):
+                await client.connect()
+
+    asyncio.run(main())
+
+
 def test_a_gateway_that_is_not_there_is_tried_and_then_an_error() -> None:
     async def main() -> None:
         with socket.socket() as unused:

@@ -99,7 +99,7 @@ def test_commands_have_the_environment_limits_and_group_of_any_other() -> None:
     ],
 )
 def test_a_timeout_ends_the_command_and_keeps_the_kernel(
-    language: str, code: str, options: dict[str, Any], tmp_path: Path
+    language: Any, code: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     async def scenario() -> None:
         async with CodeExecutor(working_dir=tmp_path, **options) as executor:
@@ -222,11 +222,11 @@ def test_the_key_of_another_kernels_runner_is_not_taken(tmp_path: Path) -> None:
         one.unlink()
         os.link(other, one)
         kernels().pool.drop(get_or_create("one"))  # or a connection would be used that has its key already
-        done = kernelbox.execute("one", "!echo x", approve=lambda request: True, timeout=DEADLINE)
-        assert done.error is not None
-        assert "no application has approved this command as it is" in done.error.evalue
 
     run(scenario)
+    done = kernelbox.execute("one", "!echo x", approve=lambda request: True, timeout=DEADLINE)
+    assert done.error is not None
+    assert "no application has approved this command as it is" in done.error.evalue
 
 
 def is_in_memory(pid: int, secret: bytes) -> bool:

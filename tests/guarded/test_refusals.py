@@ -81,14 +81,14 @@ def test_a_kernel_that_takes_itself_to_be_guarded_and_is_not_is_found_out(own_ho
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, done.stderr
     refusal, plain = done.stdout.splitlines()
-    assert refusal.startswith("StartFailed the kernel was not kept, because its system calls are not filtered")
+    assert refusal.startswith("StartFailed the kernel was killed, because its system calls are not filtered")
     assert plain == "42 ['plain']"
 
 
 def test_another_system_or_machine_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(platform, "machine", lambda: "riscv64")
-        with pytest.raises(StartFailed, match="needs one of x86_64, aarch64, and this machine is riscv64"):
+        with pytest.raises(StartFailed, match="needs a machine of x86_64 or aarch64, and this one is riscv64"):
             guard_filter()
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(StartFailed, match="needs Linux, and this is darwin"):

@@ -6,18 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kernelbox.host.engines.jupyter._actions import (
-    Action,
-    Deliver,
-    InterruptGroup,
-    JoinQueue,
-    KillDescendants,
-    KillKernel,
-    LeaveQueue,
-    SendRequest,
-    WriteActivity,
-    WriteReason,
-)
+from kernelbox.host.engines.jupyter._actions import Action, Deliver, SendRequest, Step, WriteActivity, WriteReason
 from kernelbox.host.engines.jupyter._conversation import Conversation
 from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage
 from kernelbox.wire._messages import Done, Execute, Interrupt, Message
@@ -147,22 +136,22 @@ class Client:
                     self.deliver(message)
                 case SendRequest():
                     self.request(action)
-                case JoinQueue():
+                case Step.JOIN_QUEUE:
                     self.join()
-                case LeaveQueue():
+                case Step.LEAVE_QUEUE:
                     assert self.place != "none", "left a queue that it was not in"
                     self.place = "none"
                 case WriteActivity(activity):
                     assert self.place == "first", "wrote the state without being first"
                     self.state_file = activity
-                case InterruptGroup():
+                case Step.INTERRUPT_GROUP:
                     self.check_strike()
-                case KillDescendants():
+                case Step.KILL_DESCENDANTS:
                     assert self.current in self.kernel.begun, "killed processes that are not the cell's"
                     self.perform(self.conversation.descendants_killed(some=False, now=self.now))
                 case WriteReason(reason):
                     self.reasons.append(reason)
-                case KillKernel():
+                case Step.KILL_KERNEL:
                     assert self.reasons, "killed a kernel without saying why"
                     self.lose_kernel()
 

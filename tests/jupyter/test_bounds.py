@@ -121,5 +121,5 @@ def test_a_home_below_a_directory_that_others_can_rename_in_is_refused_by_jupyte
     (tmp_path / "shared").chmod(mode)
     monkeypatch.setenv("KERNELBOX_HOME", str(tmp_path / "shared" / "home"))
     monkeypatch.setenv("KERNELBOX_ENGINE", "jupyter")
-    with pytest.raises(StoreFailed, match=r"other users can rename what is in .*/shared'.*set KERNELBOX_HOME"):
+    with pytest.raises(StoreFailed, match=r"other users can rename entries of .*/shared'.*set KERNELBOX_HOME"):
         get_or_create("first")

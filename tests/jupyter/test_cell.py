@@ -46,7 +46,7 @@ def test_published_messages_are_translated() -> None:
     assert messages == [
         Started("x", 3),
         Output("x", "stdout", "out"),
-        Display("x", "display_data", {}, {}, "d", None, False, {"image/png": b"\x00\x01\x02"}),
+        Display("x", "display_data", {}, {}, "d", blobs={"image/png": b"\x00\x01\x02"}),
         Clear("x", True),
         Display("x", "execute_result", {"text/plain": "1"}, {}, "", 3),
         Comm("x", "comm_open", {"comm_id": "c"}),

@@ -9,18 +9,7 @@ from typing import Any
 import pytest
 
 from kernelbox.host.engines.jupyter import _actions, _conversation, _jupyter_cell, _probe, _published
-from kernelbox.host.engines.jupyter._actions import (
-    Action,
-    Deliver,
-    InterruptGroup,
-    JoinQueue,
-    KillDescendants,
-    KillKernel,
-    LeaveQueue,
-    SendRequest,
-    WriteActivity,
-    WriteReason,
-)
+from kernelbox.host.engines.jupyter._actions import Action, Deliver, SendRequest, Step, WriteActivity, WriteReason
 from kernelbox.host.engines.jupyter._conversation import (
     EXIT_PATIENCE,
     IDLE_PATIENCE,
@@ -147,7 +136,7 @@ def test_the_machine_imports_nothing_that_touches_the_world() -> None:
 
 
 def test_a_cell_first_takes_its_place_in_the_queue() -> None:
-    assert Talk().greet().execute() == [JoinQueue()]
+    assert Talk().greet().execute() == [Step.JOIN_QUEUE]
 
 
 def test_a_cell_waits_in_the_queue_as_long_as_others_are_before_it() -> None:
@@ -178,7 +167,7 @@ def test_a_cell_ends_with_its_reply_and_idle_in_either_order(order: tuple[str, s
     talk = bring_to("running")
     first, second = [talk.reply(execution_count=1) if half == "reply" else talk.status("idle") for half in order]
     assert first == []
-    assert second == [Deliver(Done("x", "ok", 1)), WriteActivity("idle"), LeaveQueue()]
+    assert second == [Deliver(Done("x", "ok", 1)), WriteActivity("idle"), Step.LEAVE_QUEUE]
     assert (talk.stage, talk.conversation.due) == ("resting", math.inf)
 
 
@@ -410,7 +399,7 @@ def test_a_lost_idle_is_found_out_by_a_probe_behind_the_cell() -> None:
     probe = probe_in(talk.wait(IDLE_PATIENCE))
     done, *rest = talk.answer(probe)
     assert done == Deliver(Done("x", "ok", 1, cut=True))
-    assert rest == [WriteActivity("idle"), LeaveQueue()]
+    assert rest == [WriteActivity("idle"), Step.LEAVE_QUEUE]
 
 
 def test_a_lost_reply_is_found_out_though_this_client_has_interrupted_nothing() -> None:
@@ -461,14 +450,14 @@ def test_output_that_comes_while_the_probe_is_under_way_belongs_to_the_cell() ->
 @pytest.mark.parametrize("harder", [False, True])
 def test_a_cell_that_was_not_submitted_is_withdrawn_and_strikes_no_one(stage: str, harder: bool) -> None:
     talk = bring_to(stage)
-    assert talk.interrupt(harder=harder) == [LeaveQueue(), Deliver(Done("x", "aborted"))]
+    assert talk.interrupt(harder=harder) == [Step.LEAVE_QUEUE, Deliver(Done("x", "aborted"))]
     assert (talk.stage, talk.conversation.due) == ("resting", math.inf)
     assert talk.first() == []
 
 
 def test_a_running_cell_is_interrupted_by_a_signal_to_its_group() -> None:
     talk = bring_to("running")
-    assert talk.interrupt() == [InterruptGroup()]
+    assert talk.interrupt() == [Step.INTERRUPT_GROUP]
     assert talk.due_in == pytest.approx(REPLY_PATIENCE)
 
 
@@ -483,7 +472,7 @@ def test_a_cell_that_the_kernel_has_not_begun_is_interrupted_when_it_begins() ->
     talk = bring_to("submitted")
     assert talk.interrupt() == []
     actions = talk.publish("execute_input", execution_count=1)
-    assert actions == [Deliver(Started("x", 1)), InterruptGroup()]
+    assert actions == [Deliver(Started("x", 1)), Step.INTERRUPT_GROUP]
 
 
 def test_a_silent_cell_has_begun_with_its_busy() -> None:
@@ -491,7 +480,7 @@ def test_a_silent_cell_has_begun_with_its_busy() -> None:
     talk.execute(silent=True)
     talk.first()
     assert talk.interrupt() == []
-    assert talk.status("busy") == [InterruptGroup()]
+    assert talk.status("busy") == [Step.INTERRUPT_GROUP]
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -502,7 +491,7 @@ def test_an_interrupt_of_another_execution_does_nothing(stage: str) -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_an_interrupt_of_whatever_runs_strikes_at_once(stage: str) -> None:
-    assert bring_to(stage).interrupt("") == [InterruptGroup()]
+    assert bring_to(stage).interrupt("") == [Step.INTERRUPT_GROUP]
 
 
 @pytest.mark.parametrize("harder", [False, True])
@@ -514,7 +503,7 @@ def test_a_cell_that_has_its_reply_is_not_struck(harder: bool) -> None:
 
 def test_interrupting_harder_kills_what_the_cell_started_and_asks_whether_it_is_over() -> None:
     talk = bring_to("running")
-    assert talk.interrupt(harder=True) == [KillDescendants()]
+    assert talk.interrupt(harder=True) == [Step.KILL_DESCENDANTS]
     (probe,) = talk.conversation.descendants_killed(some=True, now=talk.now)
     (done,) = delivered(talk.answer(probe))
     assert isinstance(done, Done)
@@ -525,7 +514,7 @@ def test_interrupting_harder_strikes_again_where_there_was_nothing_to_kill() -> 
     talk = bring_to("running")
     talk.interrupt(harder=True)
     strike, probe = talk.conversation.descendants_killed(some=False, now=talk.now)
-    assert strike == InterruptGroup()
+    assert strike == Step.INTERRUPT_GROUP
     assert probes([probe])
 
 
@@ -555,7 +544,7 @@ def test_a_cell_that_calls_exit_waits_for_the_end_of_the_kernel_and_is_not_done(
     assert requested([shutdown]) == [("control", "shutdown_request", "own-2")]
     assert talk.stage == "exiting"
     assert talk.due_in == pytest.approx(EXIT_PATIENCE)
-    assert talk.conversation.process_ended() == [LeaveQueue()]
+    assert talk.conversation.process_ended() == [Step.LEAVE_QUEUE]
 
 
 def test_an_exit_whose_idle_came_first_is_one_too() -> None:
@@ -585,7 +574,7 @@ def test_what_a_kernel_writes_while_it_exits_belongs_to_the_cell() -> None:
 
 def test_a_kernel_that_does_not_exit_is_killed_once() -> None:
     talk = bring_to("exiting")
-    assert talk.wait(EXIT_PATIENCE) == [KillKernel()]
+    assert talk.wait(EXIT_PATIENCE) == [Step.KILL_KERNEL]
     assert talk.wait(1e9) == []
 
 
@@ -596,7 +585,7 @@ def test_an_answer_to_a_probe_does_not_spare_a_kernel_that_does_not_exit() -> No
     talk.reply(payload=EXIT)
     talk.status("idle")
     assert talk.answer(probe) == []
-    assert talk.wait(EXIT_PATIENCE) == [KillKernel()]
+    assert talk.wait(EXIT_PATIENCE) == [Step.KILL_KERNEL]
 
 
 def test_a_cell_that_waits_for_the_exit_cannot_be_interrupted() -> None:
@@ -663,12 +652,12 @@ def test_a_question_that_only_our_own_kernels_understand_is_refused() -> None:
 
 def test_an_unused_kernel_is_asked_to_end_and_keeps_its_place_until_it_has() -> None:
     talk = Talk()
-    assert talk.query("leave", unused_for=60.0) == [JoinQueue()]
+    assert talk.query("leave", unused_for=60.0) == [Step.JOIN_QUEUE]
     written, shutdown = talk.first(unused_for=61.0)
     assert isinstance(written, WriteReason)
     assert "60 s without work" in written.reason
     assert requested([shutdown]) == [("control", "shutdown_request", "own-1")]
-    assert talk.conversation.process_ended() == [LeaveQueue()]
+    assert talk.conversation.process_ended() == [Step.LEAVE_QUEUE]
 
 
 @pytest.mark.parametrize(
@@ -677,14 +666,14 @@ def test_an_unused_kernel_is_asked_to_end_and_keeps_its_place_until_it_has() -> 
 def test_a_kernel_that_is_in_use_stays(busy: bool, unused_for: float | None) -> None:
     talk = Talk()
     talk.query("leave", unused_for=60.0)
-    assert talk.first(busy=busy, unused_for=unused_for) == [LeaveQueue(), Deliver(Reply("q", {"left": False}))]
+    assert talk.first(busy=busy, unused_for=unused_for) == [Step.LEAVE_QUEUE, Deliver(Reply("q", {"left": False}))]
     assert talk.stage == "resting"
 
 
 def test_a_kernel_that_others_queue_for_stays() -> None:
     talk = Talk()
     talk.query("leave", unused_for=0.0)
-    assert talk.conversation.behind_others() == [LeaveQueue(), Deliver(Reply("q", {"left": False}))]
+    assert talk.conversation.behind_others() == [Step.LEAVE_QUEUE, Deliver(Reply("q", {"left": False}))]
 
 
 def test_a_kernel_that_serves_a_client_outside_the_queue_stays() -> None:
@@ -705,7 +694,7 @@ def test_a_kernel_that_has_a_cell_of_this_client_stays(stage: str) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_end_of_the_process_frees_the_place_and_nothing_is_done_after_it(stage: str) -> None:
     talk = bring_to(stage)
-    assert talk.conversation.process_ended() == [LeaveQueue()]
+    assert talk.conversation.process_ended() == [Step.LEAVE_QUEUE]
     assert talk.stage == "ended"
     assert talk.conversation.process_ended() == []
     for actions in (

@@ -53,7 +53,7 @@ def test_bash_cells_are_refused_by_kernels_that_know_none(odd: KernelRecord) -> 
     result = execute(odd, "echo hello", language="bash")
     assert result.status == "error"
     assert result.error is not None
-    assert result.error.evalue.startswith("this kernel runs odd and knows no bash cells")
+    assert result.error.evalue.startswith("this kernel runs odd and has no bash cells")
     assert run(odd, "say still here").output == "still here\n"
 
 

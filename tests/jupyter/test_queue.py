@@ -100,7 +100,7 @@ def test_a_client_can_be_first_again_and_again(clients: list[QueueLock]) -> None
 
 def test_joining_twice_is_a_mistake_of_the_caller(clients: list[QueueLock]) -> None:
     clients[0].join()
-    with pytest.raises(AssertionError, match="one place"):
+    with pytest.raises(AssertionError, match="only once"):
         clients[0].join()
 
 

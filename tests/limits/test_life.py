@@ -38,7 +38,7 @@ def test_a_kernel_has_the_limits_it_was_opened_with_and_the_configured_ones(monk
     assert status("c").limits == {"files": 200, "file_size": 10_000_000}
 
 
-def test_a_kernel_that_ends_itself_is_followed_by_one_with_the_same_limits_unless_others_are_asked_for(
+def test_a_kernel_that_ends_itself_is_followed_by_one_with_the_same_limits_or_lower_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     limits = {"memory": 300_000_000, "files": 100}
@@ -51,7 +51,9 @@ def test_a_kernel_that_ends_itself_is_followed_by_one_with_the_same_limits_unles
     monkeypatch.setenv("KERNELBOX_LIMIT_FILES", "200")
     assert get_or_create("mine").limits == {"memory": 200_000_000, "files": 100}
     execute("mine", "import os; os._exit(1)")
-    assert get_or_create("mine", limits={"memory": "400MB"}).limits == {"memory": 400_000_000, "files": 200}
+    with pytest.raises(KernelExists, match="had limits memory=200 MB, not 400 MB, and the next one keeps to that"):
+        get_or_create("mine", limits={"memory": "400MB"})
+    assert get_or_create("mine", limits={"memory": "150MB"}).limits == {"memory": 150_000_000, "files": 100}
 
 
 def test_a_kernel_without_limits_has_nothing_of_them(own_home: Path) -> None:
@@ -92,7 +94,7 @@ def test_a_restart_keeps_the_limits_and_makes_new_groups(cgroups: str, monkeypat
     assert "Too many open files" in error(again, "leaked = [open('/dev/null') for _ in range(200)]")
     assert death(again, "x = [bytearray(8_000_000) for _ in range(60)]").startswith("out of memory (limit 150 MB")
     after = get_or_create("mine", limits={"memory": "150MB"})
-    assert after.limits == {"memory": 150_000_000}
+    assert after.limits == {"memory": 150_000_000, "files": 100}
     assert "out of memory (limit 150 MB" not in (after.lost or ""), "it has been told"
 
 

@@ -187,6 +187,41 @@ while not os.path.exists({str(go_on)!r}):
     run(scenario)
 
 
+@pytest.mark.parametrize("mode", GENERATIONS)
+def test_all_of_a_long_command_and_of_its_environment_is_shown(served: Served, mode: str) -> None:
+    person = Person("decline")
+
+    async def scenario() -> None:
+        async with http_client(served, mode, elicitation_callback=person) as client:
+            code = "import os\nos.environ['ADDED'] = 'x' * 7000 + 'hidden'\n"
+            code += "!echo {'y' * 6000} ; echo hidden; echo {'z' * 3000}"
+            await failure(client, "execute", code=code, kernel="long")
+
+    run(scenario)
+    [asked] = person.asked
+    assert f"{'x' * 7000}hidden" in asked
+    assert f"echo {'y' * 6000} ; echo hidden; echo {'z' * 3000}" in asked
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+def test_a_command_that_is_too_long_to_be_shown_is_rejected_and_the_next_is_asked_for(
+    served: Served, mode: str
+) -> None:
+    person = Person()
+
+    async def scenario() -> None:
+        async with http_client(served, mode, elicitation_callback=person) as client:
+            code = "try:\n    get_ipython().system('echo ' + 'x' * 30_000)\n"
+            code += "except Exception as exc:\n    print(exc)\n!echo short"
+            shown = await text(client, "execute", code=code, kernel="too long", max_output_chars=100_000)
+            assert "it has more than 20,000 characters, which a person cannot check" in shown
+            assert shown.endswith("short")
+
+    run(scenario)
+    [asked] = person.asked
+    assert "echo short" in asked
+
+
 def test_what_is_shown_cannot_pass_for_something_else(served: Served) -> None:
     person = Person("decline")
 

@@ -284,17 +284,31 @@ def test_kernels_that_are_kept_are_found_by_other_processes(tmp_path: Path, own_
 
 
 def test_variables_for_kernels_come_from_the_workspace_and_the_prefix(tmp_path: Path, own_home: Path) -> None:
-    lines = ['KERNEL_ENV_FROM_FILE="a b"', "SECRET=1", "KERNEL_ENV_BOTH=file", "PYTHONSTARTUP=/x", "LC_OF_SERVER=x"]
-    (tmp_path / ".env").write_text("\n".join([*lines, "KERNEL_ENV_BASH_ENV=/x", "KERNEL_ENV_ENVIRONMENT=test"]))
+    loading = [
+        "OPENSSL_CONF",
+        "GCONV_PATH",
+        "MAKEFLAGS",
+        "PERL5LIB",
+        "MPLBACKEND",
+        "BASH_ENV",
+        "NEW_ONE",
+        "KERNELBOX_TOKEN",
+    ]
+    lines = ['KERNEL_ENV_API_KEY="a b"', "SECRET=1", "KERNEL_ENV_BOTH_TOKEN=file", "PYTHONSTARTUP=/x", "LC_KEY=x"]
+    added = [f"KERNEL_ENV_{name}=/x" for name in ["ENVIRONMENT", *loading]]
+    (tmp_path / ".env").write_text("\n".join([*lines, *added]))
 
     async def scenario() -> None:
-        env = {"KERNEL_ENV_BOTH": "given", "OTHER_SECRET": "1"}
-        async with stdio_client(tmp_path, env=env) as client:
+        env = {"KERNEL_ENV_BOTH_TOKEN": "given", "OTHER_SECRET": "1"}
+        async with stdio_client(tmp_path, "--allow-env", "ENVIRONMENT", env=env) as client:
             # Of the server's own variables kernels get those that begin with LC_: it has none by a file.
-            names = ["SECRET", "OTHER_SECRET", "KERNEL_ENV_BOTH", "PYTHONSTARTUP", "BASH_ENV", "LC_OF_SERVER"]
-            code = f"import os; [os.environ.get(name) for name in {['FROM_FILE', 'BOTH', 'ENVIRONMENT', *names]}]"
+            names = ["SECRET", "OTHER_SECRET", "KERNEL_ENV_BOTH_TOKEN", "PYTHONSTARTUP", "LC_KEY", *loading]
+            known = ["API_KEY", "BOTH_TOKEN", "ENVIRONMENT"]
+            # MPLBACKEND is the kernel's own.
+            other = "os.environ.get(name, 'module').startswith('module')"
+            code = f"import os; {{name: os.environ[name] for name in {[*known, *names]} if not {other}}}"
             assert (await text(client, "execute_ipython_cell", code=code)).startswith(
-                "['a b', 'given', 'test', None, None, None, None, None, None]"
+                "{'API_KEY': 'a b', 'BOTH_TOKEN': 'given', 'ENVIRONMENT': '/x'}"
             )
 
     run(scenario)

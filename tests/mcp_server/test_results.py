@@ -12,13 +12,25 @@ import pytest
 from mcp import MCPError
 from mcp_types import BlobResourceContents, TextResourceContents
 from PIL import Image
-from tests.support.mcp_server import Served, call, failure, http_client, links, pictures, run, text, text_of
+from tests.support.mcp_server import (
+    GENERATIONS,
+    Served,
+    call,
+    failure,
+    http_client,
+    links,
+    pictures,
+    run,
+    stdio_client,
+    text,
+    text_of,
+)
 
 from kernelbox import ExecutionResult
 from kernelbox.host.files._workspace_files import Workspace
-from kernelbox.mcp.toolsets._pictures import scale
 from kernelbox.mcp.toolsets._tool_results import DEFAULT_BUDGET, LEAST_BUDGET, describe_changes, fit, shape
 from kernelbox.mcp.toolsets._tool_state import Outputs
+from kernelbox.wire.results._picture_scaling import scale
 
 SHOW = """
 from IPython.display import Image, SVG, display
@@ -222,16 +234,44 @@ def test_pictures_that_would_fill_the_memory_are_not_decoded() -> None:
     bomb = io.BytesIO()
     Image.new("1", (20_000, 20_000)).save(bomb, "PNG")
     assert len(bomb.getvalue()) < 1_000_000
-    assert scale(bomb.getvalue()) is None
-    assert scale(b"") is None
-    assert scale(b"GIF89a") is None
+    assert scale(bomb.getvalue(), longest_side=1024, most_bytes=256 * 1024) is None
+    assert scale(b"", longest_side=1024, most_bytes=256 * 1024) is None
+    assert scale(b"GIF89a", longest_side=1024, most_bytes=256 * 1024) is None
 
 
 def test_a_picture_that_stays_large_is_sent_as_jpeg() -> None:
     noise = Image.effect_noise((1100, 1100), 200)
     raw = io.BytesIO()
     noise.save(raw, "PNG")
-    shown = scale(raw.getvalue())
+    shown = scale(raw.getvalue(), longest_side=1024, most_bytes=256 * 1024)
     assert shown is not None
     assert shown[1] == "image/jpeg"
     assert max(Image.open(io.BytesIO(base64.b64decode(shown[0]))).size) == 1024
+
+
+def test_with_ipyboxs_ways_a_result_is_plain_text(home: Path, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with stdio_client(tmp_path, "--ipybox", env={"KERNELBOX_HOME": str(home)}) as client:
+            result = await call(client, "execute_ipython_cell", code="x = 1\nprint('on')")
+            assert [block.model_dump()["text"] for block in result.content] == ["on"]
+            nothing = await call(client, "execute_ipython_cell", code="x = 2")
+            assert [block.model_dump()["text"] for block in nothing.content] == [""]
+            shown = await call(client, "execute_ipython_cell", code=f"{SHOW}\ndisplay(picture(3, 3))")
+            assert [block.type for block in shown.content] == ["text"]
+            assert re.search(r"Generated images:\n- \[.*\.png\]\(.*\.png\)$", text_of(shown))
+            failed = await failure(client, "execute_ipython_cell", code="print('before')\n1 / 0")
+            assert failed.startswith("before\n")
+            assert "variables" not in failed
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+def test_a_prompt_that_there_is_not_is_an_error_of_the_protocol(served: Served, mode: str) -> None:
+    async def scenario() -> None:
+        async with http_client(served, mode) as client:
+            with pytest.raises(MCPError, match="there is no prompt 'nothing'; this server has none") as caught:
+                await client.get_prompt("nothing", {})
+            assert caught.value.code == -32602
+
+    run(scenario)

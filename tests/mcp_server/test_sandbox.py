@@ -73,7 +73,7 @@ def test_a_server_that_would_run_outside_of_the_sandbox_is_added_only_where_all_
 
 
 def test_files_and_pictures_of_a_sandboxed_cell_are_those_of_the_workspace(tmp_path: Path, own_home: Path) -> None:
-    (tmp_path / ".env").write_text("SECRET=s3cret\nKERNEL_ENV_GIVEN=given\n")
+    (tmp_path / ".env").write_text("SECRET=s3cret\nKERNEL_ENV_GIVEN_ID=given\n")
 
     async def scenario() -> None:
         async with stdio_client(tmp_path, "--sandbox", "--toolset", "all") as client:
@@ -81,7 +81,7 @@ def test_files_and_pictures_of_a_sandboxed_cell_are_those_of_the_workspace(tmp_p
             code = "a, b = map(int, open('data.txt').read().split())\nopen('sum.txt', 'w').write(str(a * b))"
             await text(client, "execute", code=code)
             assert '"text":"42"' in (await text(client, "read_file", path="sum.txt")).replace(" ", "")
-            code = "import os; print(os.environ.get('GIVEN'), os.environ.get('SECRET'), open('.env').read())"
+            code = "import os; print(os.environ.get('GIVEN_ID'), os.environ.get('SECRET'), open('.env').read())"
             shown = await failure(client, "execute", code=code)
             assert "s3cret" not in shown
             assert "given None" in await text(client, "execute", code=code.replace(", open('.env').read()", ""))
@@ -114,7 +114,7 @@ def test_files_that_a_sandboxed_cell_cannot_read_or_write_are_not_read_or_writte
         )
         async with stdio_client(workspace, *words, "--policy", str(workspace / "policy.json")) as client:
             for path in kept:
-                assert "keep it from being written" in await failure(client, "write_file", path=path, text="x")
+                assert "do not allow writing to it" in await failure(client, "write_file", path=path, text="x")
                 assert "OSError" in await failure(client, "execute", code=f"open({path!r}, 'w')")
             for path in ("secrets/key", "secrets"):
                 tool = "list_files" if path == "secrets" else "read_file"

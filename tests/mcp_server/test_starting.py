@@ -212,6 +212,15 @@ def test_a_relative_policy_is_the_callers_and_never_the_workspaces(
             assert json.dumps(str(tmp_path / "approvals.toml")) in done.stdout
 
 
+def test_what_a_file_of_variables_sets_is_shown_and_what_it_may_not_set_is_named(tmp_path: Path, home: Path) -> None:
+    text = "KERNEL_ENV_API_KEY=k\nKERNEL_ENV_MPLBACKEND=module://evil\nKERNEL_ENV_DATA=d\nTOKEN=t\nHOME=/x\n"
+    (tmp_path / ".env").write_text(text)
+    done = kernelbox("mcp", "--workspace", str(tmp_path), "--allow-env", "DATA")
+    added, refused = done.stderr.splitlines()
+    assert added == "kernelbox: .env sets KERNEL_ENV_API_KEY, KERNEL_ENV_DATA, TOKEN"
+    assert refused.startswith("kernelbox: warning: .env may not set KERNEL_ENV_MPLBACKEND, HOME; set them outside, or")
+
+
 def refused(*words: str) -> str:
     """Starts a server that cannot start; returns what it says, and stdout, which is its client's, has nothing of it."""
     done = kernelbox("mcp", *words)

@@ -84,7 +84,7 @@ def test_all_who_want_to_know_the_decision_hear_of_it_once(caplog: pytest.LogCap
 
     with caplog.at_level(logging.ERROR):
         play(scenario())
-    assert "a function that on_decision was given has failed" in caplog.text
+    assert "a function passed to on_decision has failed" in caplog.text
 
 
 def test_the_request_of_a_cell_tells_its_decision_too() -> None:
@@ -147,6 +147,22 @@ def test_a_cancel_that_nobody_awaits_ends_the_cell() -> None:
 
     result, after = run(scenario)
     assert (result.text, result.images, result.cancelled, after) == ("begins", [], True, "goes on")
+
+
+def test_with_ipyboxs_ways_a_cancelled_cell_has_an_empty_result() -> None:
+    async def scenario() -> CodeExecutionResult:
+        async with CodeExecutor(ipybox=True) as executor:
+            async for item in executor.stream("print('begins')\nimport time\ntime.sleep(600)", chunks=True):
+                match item:
+                    case CodeExecutionChunk():
+                        executor.cancel()
+                    case CodeExecutionResult():
+                        result = item
+            assert await text(executor, "print('goes on')") == "goes on"
+            return result
+
+    result = run(scenario)
+    assert (result.text, result.images, result.cancelled) == (None, [], True)
 
 
 def test_the_notice_of_a_restored_directory_has_a_line_of_its_own(tmp_path: Path) -> None:

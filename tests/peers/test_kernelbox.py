@@ -80,7 +80,7 @@ def test_destroy_takes_its_argument_by_name(home: Path) -> None:
 
 
 @pytest.mark.parametrize("language", ["Python", "PY", "Bash", "SH", "Shell"])
-def test_languages_ignore_case(kernel: KernelRecord, language: str) -> None:
+def test_languages_ignore_case(kernel: KernelRecord, language: Any) -> None:
     assert kernelbox.execute(kernel, "True", language=language, timeout=60).status in ("success", "error")
     code = "print('x')" if language.lower().startswith("py") else "echo x"
     assert kernelbox.execute(kernel, code, language=language, timeout=60).output == "x\n"
@@ -92,7 +92,14 @@ def test_a_language_that_is_none_is_refused(kernel: KernelRecord, language: Any)
         kernelbox.execute(kernel, "1", language=language)
 
 
-@pytest.mark.parametrize("timeout", [0, 0.0, -1])
+@pytest.mark.parametrize("call", [kernelbox.execute, kernelbox.stream])
+def test_a_timeout_below_zero_is_refused_and_nothing_runs(kernel: KernelRecord, call: Any) -> None:
+    with pytest.raises(ValueError, match=r"^timeout cannot be -1: "):
+        list(call(kernel, "ran = True", timeout=-1))
+    assert kernelbox.execute(kernel, "'ran' in globals()").return_value == "False"
+
+
+@pytest.mark.parametrize("timeout", [0, 0.0])
 def test_a_timeout_that_is_no_time_is_the_configured_one(
     kernel: KernelRecord, timeout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

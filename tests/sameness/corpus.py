@@ -2246,7 +2246,6 @@ subprocess.run(['echo', 'from a child']);
 # %% late
 os.write(1, 'ünïcode ☃\n'.encode());
 # %% late
-# | differs in outputs: ours escapes what is not text, so that nothing is lost
 os.write(1, b'not utf-8: \xff\n');
 # %% late
 import sys

@@ -134,7 +134,7 @@ def test_servers_whose_kernels_cannot_be_confined_do_not_start_and_say_why(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(workspace))
-    why = "has your home directory"
+    why = "contains your home directory"
     assert why in fail("serve", "--port", "0", "--sandbox", "--workspace", str(workspace))
     assert list_kernels() == []
     with pytest.raises(RuntimeError, match=why):
@@ -225,12 +225,15 @@ def test_a_kernel_that_a_cell_ends_is_followed_by_one_in_the_same_sandbox(worksp
     assert status("mortal").sandbox == "native"
 
 
-def test_a_dead_kernel_that_is_opened_again_keeps_its_sandbox_unless_another_is_asked_for(workspace: Path) -> None:
+def test_a_dead_kernel_that_is_opened_again_keeps_its_sandbox_until_it_is_destroyed(workspace: Path) -> None:
     box = get_or_create("mortal", sandbox=True)
     execute(box, "import os; os._exit(1)", timeout=DEADLINE)
     again = get_or_create("mortal")
     assert (again.sandbox, again.sandbox_config) == ("native", box.sandbox_config)
     execute(again, "import os; os._exit(1)", timeout=DEADLINE)
+    with pytest.raises(KernelExists, match=r"that died had a sandbox \(native\), where none is asked for"):
+        get_or_create("mortal", sandbox=False)
+    destroy("mortal")
     assert get_or_create("mortal", sandbox=False).sandbox is None
 
 

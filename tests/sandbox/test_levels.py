@@ -62,8 +62,8 @@ def test_the_default_of_srt_reads_all_but_dotenv_writes_here_and_has_no_network(
         ({"zzz": 1}, "zzz is unknown; docs/sandbox.md lists"),
         ({"network": {"allowedDomains": "pypi.org"}}, "network.allowedDomains"),
         ({"network": {"filterRequest": "x"}}, "network.filterRequest cannot be honoured"),
-        ({"network": {"tlsTerminate": "yes"}}, "network.tlsTerminate is an object"),
-        ({"network": {"mitmProxy": {"socketPath": {1, 2}}}}, "values that JSON has not"),
+        ({"network": {"tlsTerminate": "yes"}}, "network.tlsTerminate must be an object"),
+        ({"network": {"mitmProxy": {"socketPath": {1, 2}}}}, "values that cannot be written as JSON"),
         ({"credentials": {"files": []}}, "credentials cannot be honoured"),
         ({"enableWeakerNestedSandbox": True}, "enableWeakerNestedSandbox cannot be honoured"),
         ({"filesystem": {"disabled": True}}, "filesystem.disabled cannot be honoured"),
@@ -103,7 +103,7 @@ def test_a_level_without_a_sandbox_is_refused(workspace: Path) -> None:
 @pytest.mark.usefixtures("home")
 @pytest.mark.skipif(os.getuid() != 0, reason="it is about the superuser")
 def test_the_superuser_is_refused_with_the_reason(workspace: Path) -> None:
-    with pytest.raises(StartFailed, match=r"srt is no sandbox for the superuser.*the native level holds"):
+    with pytest.raises(StartFailed, match=r"srt does not confine the superuser.*the native level confines"):
         get_or_create("box", sandbox=True, sandbox_level="srt")
 
 

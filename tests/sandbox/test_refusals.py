@@ -175,7 +175,7 @@ def test_the_home_directory_as_the_working_directory_is_refused(
     inner.mkdir()
     monkeypatch.setenv("HOME", str(inner))
     for directory in (inner, workspace):
-        with pytest.raises(StartFailed, match="which has your home directory"):
+        with pytest.raises(StartFailed, match="it contains your home directory"):
             get_or_create("box", cwd=directory, sandbox=True)
 
 
@@ -183,14 +183,14 @@ def test_the_home_directory_of_the_user_database_counts_whatever_home_says(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(workspace))
-    with pytest.raises(StartFailed, match="which has your home directory"):
+    with pytest.raises(StartFailed, match="it contains your home directory"):
         get_or_create("box", cwd=pwd.getpwuid(os.getuid()).pw_dir, sandbox=True)
 
 
 def test_kernelbox_s_own_directory_as_the_working_directory_is_refused(own_home: Path) -> None:
     get_or_create("plain")
     (own_home / "work").mkdir()
-    with pytest.raises(StartFailed, match="is kernelbox's own and hidden"):
+    with pytest.raises(StartFailed, match="belongs to kernelbox and is hidden"):
         get_or_create("box", cwd=own_home / "work", sandbox=True)
 
 
@@ -214,7 +214,7 @@ def test_a_kernel_that_takes_itself_to_be_confined_and_is_not_is_found_out(
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, done.stderr
     refusal, plain = done.stdout.splitlines()
-    assert refusal.startswith(f"StartFailed the kernel was not kept, because its sandbox is not armed: {gap}")
+    assert refusal.startswith(f"StartFailed the kernel was killed, because its sandbox is not in force: {gap}")
     assert plain == "42 ['plain']"
 
 
@@ -222,7 +222,7 @@ def test_a_process_that_is_not_confined_is_found_out_and_killed(workspace: Path)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         started = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
         assert "namespace" in find_gap(process.pid)
-        with pytest.raises(StartFailed, match="not armed"):
+        with pytest.raises(StartFailed, match="not in force"):
             require_armed(Spawned(process.pid, started))
         assert process.wait(DEADLINE) == -signal.SIGKILL
 
@@ -254,7 +254,7 @@ NAMESPACES, RESTRICTED = "user/max_user_namespaces", "kernel/apparmor_restrict_u
         ("write uid_map", errno.EPERM, f"{RESTRICTED}=1", APPARMOR),
         ("write uid_map", errno.EPERM, "", CONTAINER),
         ("mount tmpfs", errno.EACCES, f"{RESTRICTED}=1", "with a profile for this interpreter that has `userns,`"),
-        ("mount proc", errno.EPERM, f"{RESTRICTED}=1", "parts of /proc are covered"),
+        ("mount proc", errno.EPERM, f"{RESTRICTED}=1", "parts of /proc are masked"),
         ("loopback", errno.EPERM, f"{RESTRICTED}=1", APPARMOR),
         ("prctl PR_SET_SECCOMP", errno.EINVAL, "", "seccomp filters"),
     ],
@@ -294,7 +294,7 @@ def set_up(setting: str, settings: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_another_machine_is_told_at_once(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    with pytest.raises(StartFailed, match="need one of x86_64, aarch64, and this machine is riscv64"):
+    with pytest.raises(StartFailed, match="need a machine of x86_64 or aarch64, and this one is riscv64"):
         get_or_create("box", sandbox=True)
     assert list_kernels() == []
 

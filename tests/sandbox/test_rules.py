@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import untimed
 
-from kernelbox.sandbox._rules import PathRules, is_below, parents, resolve, state_of
+from kernelbox.sandbox._path_rules import PathRules, is_below, parents, resolve, state_of
 from kernelbox.wire._confinement import Mount
 
 NAMES = ("a", "b")

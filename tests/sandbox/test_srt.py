@@ -488,7 +488,7 @@ def test_one_that_does_not_confine_is_found_out(home: Path, workspace: Path, pro
         "srt",
         '[ "$1" = --version ] && echo 1.0.0 && exit; while [ "$1" != -- ]; do shift; done; shift; exec "$@"',
     )
-    assert "its sandbox is not armed" in refused(home)
+    assert "its sandbox is not in force" in refused(home)
 
 
 def test_a_bubblewrap_that_may_not_make_namespaces_is_told_with_advice(

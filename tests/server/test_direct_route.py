@@ -28,7 +28,7 @@ BAD: list[object] = [
     *({"code": "1", "language": "ruby"}, {"code": "1", "timeout": 0}, {"code": "1", "timeout": "5"}),
     *({"code": "1", "timeout": True}, {"code": "1", "timeout": 1e9}, {"code": "1", "output_char_limit": -1}),
     *({"code": "1", "output_char_limit": 1.5}, {"code": "1", "approve": "ask"}, {"code": "1", "approve": 1}),
-    *({"code": "1", "unknown": [1, {"a": None}]}, {"code": "1", **dict.fromkeys(map(str, range(2_000)))}),
+    *({"code": "1", "sandbox": [1, {"a": None}]}, {"code": "1", **dict.fromkeys(map(str, range(2_000)))}),
     *({"code": "1", "timeout": float("nan")}, {"code": "1", "timeout": float("inf")}),
 ]
 

@@ -70,7 +70,7 @@ def test_no_answer_says_where_a_kernel_was_that_cannot_be_started_again(
         served.post("/kernels/vanishing/execute", {"code": "1"}).text,
     ]
     assert all("its restart failed" in text for text in (told, *answers))
-    assert "FileNotFoundError" in (kernelbox.status("vanishing").death or ""), "who has the home is told why"
+    assert "is gone" in (kernelbox.status("vanishing").death or ""), "the owner of the home learns why"
     (tmp_path / "vanishing").mkdir()
     restarted = served.post("/kernels/vanishing/restart").text
     assert "its restart failed" in restarted

@@ -82,7 +82,8 @@ def test_a_job_that_cannot_begin_leaves_nothing(served: Served) -> None:
 @pytest.mark.parametrize("path", ["", "/events", "/cancel", "/approvals/1"])
 def test_a_job_that_is_not_there_is_not_found(served: Served, job_id: str, path: str) -> None:
     method = "POST" if path in ("/cancel", "/approvals/1") else "GET"
-    answer = served.http.request(method, f"/jobs/{job_id}{path}", json={"accept": True} if method == "POST" else None)
+    body = {"accept": True} if method == "POST" else None
+    answer = served.http.request(method, f"/jobs/{job_id}{path}", json=body, headers=served.proof)
     assert answer.status_code == 404
 
 
@@ -184,9 +185,10 @@ def test_a_job_that_another_server_has_not_begun_to_run_cannot_be_cancelled_and_
 def test_an_answer_that_comes_to_another_server_reaches_the_cell(served: Served, other: Served, key: str) -> None:
     job_id = begin(served, key, "!echo ran", approve="ask")
     request = wait_for_approval(other, job_id)
-    assert other.post(f"/jobs/{job_id}/approvals/{request['id']}", {"accept": True}).json() == {"accepted": True}
+    address = f"/jobs/{job_id}/approvals/{request['id']}"
+    assert other.post(address, {"accept": True}, **other.proof).json() == {"accepted": True}
     assert wait_for(other, job_id)["result"]["output"] == "ran\n"
-    late = other.post(f"/jobs/{job_id}/approvals/{request['id']}", {"accept": True})
+    late = other.post(address, {"accept": True}, **other.proof)
     assert (late.status_code, late.json()["code"]) == (409, "approval_closed")
 
 
@@ -224,12 +226,39 @@ def test_a_command_waits_for_its_answer(served: Served, key: str) -> None:
     job_id = begin(served, key, "!echo ran", approve="ask")
     request = wait_for_approval(served, job_id)
     assert (request["tool_name"], request["tool_args"]) == ("shell", {"cmd": "echo ran"})
-    served.post(f"/jobs/{job_id}/approvals/{request['id']}", {"accept": False, "reason": "not today"})
+    served.post(f"/jobs/{job_id}/approvals/{request['id']}", {"accept": False, "reason": "not today"}, **served.proof)
     job = wait_for(served, job_id)
     assert job["result"]["error"]["ename"] == "ApprovalRejectedError"
     assert "not today" in job["result"]["error"]["evalue"]
     decision = next(event for event in events_of(served, job_id) if event["type"] == "decision")
     assert (decision["accepted"], decision["reason"]) == (False, "not today")
+
+
+def test_an_approval_is_answered_only_with_the_token_of_the_server(
+    served: Served, key: str, service_home: Path
+) -> None:
+    job_id = begin(served, key, "!echo ran", approve="ask")
+    request = wait_for_approval(served, job_id)
+    address, accepting = f"/jobs/{job_id}/approvals/{request['id']}", {"accept": True}
+    for headers in ({}, {"Authorization": "Bearer of-something-else"}):
+        refusal = served.post(address, accepting, **headers)
+        assert (refusal.status_code, refusal.json()["code"]) == (401, "token_required")
+        assert refusal.headers["www-authenticate"] == "Bearer"
+    assert (service_home / "token").stat().st_mode & 0o777 == 0o600
+    assert served.post(address, accepting, **served.proof).status_code == 200
+    assert wait_for(served, job_id)["result"]["output"] == "ran\n"
+
+
+def test_the_token_of_the_server_is_good_for_its_requests_and_no_cell_in_a_sandbox_finds_it(
+    tmp_path: Path, key_file: Path
+) -> None:
+    with new_home() as home, serving(tmp_path, "--sandbox", KERNELBOX_HOME=str(home)) as served:
+        assert served.token == (home / "token").read_text().strip()
+        assert served.http.get("/kernels", headers=served.proof).json() == {"kernels": []}
+        code = f"open({str(home / 'token')!r}).read()"
+        result = served.post("/sessions/curious/execute", {"code": code}).json()
+        assert result["error"]["ename"] in ("FileNotFoundError", "PermissionError")
+        served.http.delete("/kernels")
 
 
 def test_what_is_not_answered_in_time_is_rejected_and_the_policy_of_the_server_decides_first(
@@ -250,7 +279,7 @@ def test_an_answer_can_be_remembered(served: Served, key: str) -> None:
     job_id = begin(served, key, "for _ in range(3):\n    !echo ran", approve="ask")
     request = wait_for_approval(served, job_id)
     answer = {"accept": True, "remember": "execution"}
-    assert served.post(f"/jobs/{job_id}/approvals/{request['id']}", answer).status_code == 200
+    assert served.post(f"/jobs/{job_id}/approvals/{request['id']}", answer, **served.proof).status_code == 200
     assert wait_for(served, job_id)["result"]["output"] == "ran\n" * 3
 
 
@@ -258,8 +287,8 @@ def test_an_answer_can_be_remembered(served: Served, key: str) -> None:
 def test_an_answer_that_is_none_is_refused_and_the_question_stays(served: Served, key: str, body: object) -> None:
     job_id = begin(served, key, "!echo ran", approve="ask")
     request = wait_for_approval(served, job_id)
-    assert served.post(f"/jobs/{job_id}/approvals/{request['id']}", body).status_code == 422
-    assert served.post(f"/jobs/{job_id}/approvals/none", {"accept": True}).status_code == 409
+    assert served.post(f"/jobs/{job_id}/approvals/{request['id']}", body, **served.proof).status_code == 422
+    assert served.post(f"/jobs/{job_id}/approvals/none", {"accept": True}, **served.proof).status_code == 409
     assert wait_for_approval(served, job_id) == request
     served.post(f"/jobs/{job_id}/cancel")
     assert wait_for(served, job_id)["result"]["error"]["ename"] == "Cancelled"
@@ -546,7 +575,7 @@ def test_an_answer_arrives_behind_what_a_cell_has_put_there(
     request = wait_for_approval(served, job_id)
     for number in range(20):
         os.mkfifo(service_home / "jobs" / job_id / f"answer-{number}", 0o600)
-    answer = other.post(f"/jobs/{job_id}/approvals/{request['id']}", {"accept": True})
+    answer = other.post(f"/jobs/{job_id}/approvals/{request['id']}", {"accept": True}, **other.proof)
     assert answer.status_code == 200, answer.text
     assert wait_for(served, job_id)["result"]["output"] == "accepted\n"
 

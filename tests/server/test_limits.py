@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import socket
@@ -15,6 +16,7 @@ import httpx2
 import pytest
 from tests.support.homes import new_home
 from tests.support.server import DEADLINE, Served, serving
+from websockets.sync.client import connect as dial
 
 
 @pytest.fixture(scope="module")
@@ -268,3 +270,38 @@ def test_a_server_that_is_stopped_waits_until_what_came_of_its_jobs_is_written(
                 pass
         assert stopping.process.wait(DEADLINE) == 0
     assert served.http.get(f"/jobs/{job_id}").json()["result"]["return_value"] == "42"
+
+
+def crowd(name: str, size: int) -> bytes:
+    """Returns a body with so many values, in an object, in a list, or each in the one before."""
+    if name == "keys":
+        return b'{"code": "1", "tags": {' + b",".join(b'"k%d": ""' % number for number in range(size)) + b"}}"
+    if name == "items":
+        return b'{"code": "1", "tags": [' + b",".join([b"0"] * size) + b"]}"
+    return b'{"code": "1", "tags": ' + b"[" * size + b"]" * size + b"}"
+
+
+@pytest.mark.parametrize("shape", ["keys", "items", "levels"])
+@pytest.mark.parametrize(
+    "path", ["/kernels", "/sessions/crowded/execute", "/sessions/crowded/jobs", "/api/kernels", "/kernels/x/complete"]
+)
+def test_a_body_of_many_values_is_refused_before_it_is_read(served: Served, path: str, shape: str) -> None:
+    body = crowd(shape, 1_000_000)
+    for kind in ("application/json", "application/json; charset=utf-8"):
+        answer = served.http.post(path, content=body, headers={"Content-Type": kind})
+        assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+        assert answer.json()["detail"] == "the request has more than 200,000 values"
+
+
+def test_code_may_have_any_number_of_commas_and_brackets(served: Served, key: str) -> None:
+    code = f"len({[[], {}, ','] * 20_000})"
+    assert served.execute(key, code)["return_value"] == "60000"
+
+
+@pytest.mark.parametrize("shape", ["keys", "items", "levels"])
+def test_a_websocket_message_of_many_values_is_refused_before_it_is_read(served: Served, shape: str) -> None:
+    url = f"{served.url.replace('http:', 'ws:')}/sessions/crowded/stream"
+    with dial(url, open_timeout=DEADLINE, proxy=None) as client:
+        client.send(crowd(shape, 1_000_000).decode())
+        said = json.loads(client.recv(DEADLINE))
+        assert (said["type"], said["status"], said["code"]) == ("failed", 413, "too_large")

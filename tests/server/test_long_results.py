@@ -19,6 +19,7 @@ from websockets.sync.client import connect
 from kernelbox import ExecutionResult, KernelBoxConfig
 from kernelbox.host.files._home import Home
 from kernelbox.host.store._job_journal import JobEntry, Journal
+from kernelbox.server.http._callers import Caller
 from kernelbox.server.http._long_json import PIECE, dump_in_pieces
 from kernelbox.server.jobs._answers import answer_with, answer_with_json, encode_result
 from kernelbox.server.jobs._event_streams import EventStream
@@ -134,7 +135,7 @@ SCOPE = {"type": "http", "method": "GET", "asgi": {"spec_version": "2.3"}}
 
 def test_others_are_served_while_a_long_answer_is_sent() -> None:
     async def count() -> None:
-        for answer in (answer_with(long_result()), answer_with_json(b"x" * (40 * PIECE))):
+        for answer in (answer_with(long_result(), Caller()), answer_with_json(b"x" * (40 * PIECE))):
             assert await steps_during(answer(SCOPE, _receive, _send)) > 40
 
     asyncio.run(count())
@@ -142,7 +143,7 @@ def test_others_are_served_while_a_long_answer_is_sent() -> None:
 
 def test_others_are_served_while_a_long_result_is_encoded() -> None:
     async def count() -> None:
-        assert await steps_during(encode_result(long_result())) > 3
+        assert await steps_during(encode_result(long_result(), Caller())) > 3
 
     asyncio.run(count())
 

@@ -40,15 +40,28 @@ def test_history_has_the_code_that_was_run(served: Served, key: str) -> None:
     for code in ("a = 1", "a + 1"):
         served.execute(key, code)
     inputs = served.http.get(f"/kernels/{key}/history").json()["inputs"]
-    assert inputs == [{"execution_count": 1, "code": "a = 1"}, {"execution_count": 2, "code": "a + 1"}]
+    assert [(each["execution_count"], each["code"], each["text"]) for each in inputs] == [
+        (1, "a = 1", ""),
+        (2, "a + 1", "2"),
+    ]
+    assert {(each["status"], each["language"], each["lost"]) for each in inputs} == {("success", "python", "")}
     assert served.http.get(f"/kernels/{key}/history?last=1").json()["inputs"] == inputs[1:]
 
 
+def test_history_stays_after_a_restart_and_after_a_death(served: Served, key: str) -> None:
+    served.execute(key, "a = 1")
+    served.post(f"/kernels/{key}/restart")
+    served.execute(key, "import os; os._exit(1)")
+    first, died = served.http.get(f"/kernels/{key}/history").json()["inputs"]
+    assert (first["code"], first["status"], first["lost"]) == ("a = 1", "success", "restarted")
+    assert (died["code"], died["status"]) == ("import os; os._exit(1)", "died")
+    assert died["lost"] == "the process exited with status 1"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("path", ["variables", "history", "notebook"])
-def test_a_kernel_that_stays_busy_is_told(served: Served, key: str, path: str) -> None:
+def test_a_kernel_that_stays_busy_is_told(served: Served, key: str) -> None:
     job_id = served.post(f"/kernels/{key}/jobs", {"code": "while True: pass"}).json()["id"]
-    answer = served.http.get(f"/kernels/{key}/{path}")
+    answer = served.http.get(f"/kernels/{key}/variables")
     assert (answer.status_code, answer.json()["code"]) == (409, "kernel_busy")
     served.post(f"/jobs/{job_id}/cancel")
 
@@ -56,8 +69,6 @@ def test_a_kernel_that_stays_busy_is_told(served: Served, key: str, path: str) -
 @pytest.mark.parametrize(
     ("path", "code"),
     [
-        ("history", "get_ipython().history_manager.get_tail = lambda *args, **options: [(0, 'x', 'y')]"),
-        ("history", "get_ipython().history_manager.get_tail = lambda *args, **options: 1 / 0"),
         ("complete", "get_ipython().Completer.completions = lambda *args: 1 / 0"),
     ],
 )
@@ -69,7 +80,7 @@ def test_what_a_cell_has_tampered_with_is_no_answer(served: Served, key: str, pa
     assert "has no answer" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("path", ["variables", "history", "complete"])
+@pytest.mark.parametrize("path", ["variables", "complete"])
 def test_a_dead_kernel_and_none_at_all_have_nothing_to_look_at(served: Served, key: str, path: str) -> None:
     method, body = ("POST", {"code": "x"}) if path == "complete" else ("GET", None)
     assert served.http.request(method, f"/kernels/nobody/{path}", json=body).status_code == 404

@@ -171,3 +171,17 @@ def test_mcp_alone_can_listen_at_a_unix_socket(tmp_path: Path, key_file: Path) -
             process.terminate()
             assert process.wait(DEADLINE) == 0
         assert not path.exists()
+
+
+def test_no_more_kernels_are_opened_through_mcp_than_the_server_may_have(tmp_path: Path, key_file: Path) -> None:
+    async def scenario() -> None:
+        async with connected(server, server.token) as client:
+            for name, is_refused in (("one", False), ("two", False), ("three", True), ("one", False)):
+                result = await client.call_tool("execute", {"code": "6 * 7", "kernel": name})
+                assert result.is_error == is_refused, text_of(result)
+                assert ("there are 2 kernels, which is the limit" if is_refused else "42") in text_of(result)
+
+    with new_home() as home, serving(tmp_path, "--mcp", "--max-kernels", "2", KERNELBOX_HOME=str(home)) as server:
+        run(scenario)
+        assert len(server.http.get("/kernels").json()["kernels"]) == 2
+        server.http.delete("/kernels")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
 
 import httpx2
+import psutil
 import pytest
+from tests.support.cells import eventually
 from tests.support.homes import new_home
 from tests.support.server import DEADLINE, Served, serving
 from websockets.sync.client import unix_connect
@@ -114,22 +119,89 @@ def test_another_account_is_served_at_loopback_when_it_has_a_token(tmp_path: Pat
         assert said.startswith("HTTP/1.1 200")
 
 
-def test_an_address_that_a_request_claims_to_come_from_counts_for_nothing(tmp_path: Path, key_file: Path) -> None:
+@contextlib.contextmanager
+def under_uvicorn(workspace: Path) -> Iterator[str]:
+    """Serves the application by uvicorn's own classes; yields the address."""
     with new_home() as home, pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as listener:
         patch.setenv("KERNELBOX_HOME", str(home))
         number = listener.fileno()
         command = [sys.executable, "-m", "uvicorn", "kernelbox.server.app:app", "--fd", str(number)]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, pass_fds=[number]) as process:
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=workspace, pass_fds=[number]) as process:
             assert process.stderr is not None
-            for line in process.stderr:
-                if "running on" in line:
-                    break
-            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            for claimed in ("127.0.0.1", "127.0.0.1:1", "10.0.0.1", "unknown"):
+            try:
+                next(line for line in process.stderr if "running on" in line)
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            finally:
+                process.terminate()
+                process.stderr.read()
+
+
+def test_an_address_that_a_request_claims_to_come_from_counts_for_nothing(tmp_path: Path, key_file: Path) -> None:
+    with under_uvicorn(tmp_path) as url, httpx2.Client(base_url=url, timeout=DEADLINE, trust_env=False) as client:
+        with client.stream("GET", "/kernels") as answer:  # the user's own connection, whose port others can see
+            assert answer.status_code == 200
+            port = answer.extensions["network_stream"].get_extra_info("client_addr")[1]
+            for claimed in (f"127.0.0.1:{port}", "127.0.0.1", "127.0.0.1:1", "10.0.0.1", "unknown"):
                 said = send_as_another(url, request("GET /kernels", f"X-Forwarded-For: {claimed}"))
                 assert said.startswith("HTTP/1.1 401"), said
-            process.terminate()
-            process.stderr.read()
+        assert client.get("/kernels", headers={"X-Forwarded-For": "10.0.0.1"}).status_code == 200
+
+
+# Connects as another account; when it is told to, sends what it is given, resets the connection, and leaves its port.
+RESET = """
+import os, socket, struct, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+client = socket.socket()
+client.bind(("127.0.0.77", 0))  # where no other process of the machine takes the port
+client.connect((sys.argv[1], int(sys.argv[2])))
+print(client.getsockname()[1], flush=True)
+said = sys.stdin.readline()
+client.sendall(bytes.fromhex(said))
+client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+client.close()
+print("reset", flush=True)
+sys.stdin.read()
+"""
+
+
+def connection_from(process: psutil.Process, port: int) -> object | None:
+    return next((each for each in process.net_connections("tcp") if each.raddr[1:] == (port,)), None)
+
+
+def status_in_log(log: Path, path: str) -> int | None:
+    said = [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
+    return next((line["status"] for line in said if line.get("path") == path), None)
+
+
+def test_a_request_of_another_account_does_not_become_the_users_who_gets_its_port(
+    tmp_path: Path, key_file: Path
+) -> None:
+    sent = request("POST /sessions/inherited/execute", "Content-Type: application/json", body='{"code": "1"}')
+    log = tmp_path / "log"
+    with new_home() as home, serving(tmp_path, KERNELBOX_HOME=str(home), LOG=str(log)) as served:
+        host, port = served.url.removeprefix("http://").rsplit(":", 1)
+        server = psutil.Process(served.process.pid)
+        command = [sys.executable, "-I", "-c", RESET, host, port]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stranger:
+            assert stranger.stdin is not None
+            assert stranger.stdout is not None
+            left = int(stranger.stdout.readline())
+            eventually(lambda: connection_from(server, left))
+            server.suspend()  # as a busy server is late
+            try:
+                stranger.stdin.write(f"{sent.encode().hex()}\n")
+                stranger.stdin.flush()
+                assert stranger.stdout.readline() == "reset\n"
+                with socket.socket() as users:
+                    users.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    users.bind(("127.0.0.77", left))
+                    users.connect((host, int(port)))
+                    server.resume()
+                    eventually(lambda: status_in_log(log, "/sessions/inherited/execute") is not None)
+            finally:
+                server.resume()
+        served.http.delete("/kernels")
+        assert status_in_log(log, "/sessions/inherited/execute") == 401
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
@@ -142,7 +214,7 @@ def test_the_owner_of_a_connection_is_known_until_it_is_closed(family: socket.Ad
         os.fchown(client.fileno(), NOBODY, -1)
         assert find_owner(client_end, server_end) == NOBODY
         client.shutdown(socket.SHUT_WR)
-        assert find_owner(client_end, server_end) == NOBODY
+        assert find_owner(client_end, server_end) is None
         client.close()
         assert find_owner(client_end, server_end) is None
         assert find_owner(server_end, client_end) is None  # where one listens has no other end

@@ -18,6 +18,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
+from kernelbox import StartFailed
+from kernelbox.server.http._listening import require_overridden
+from kernelbox.server.http._protocol import BoundedProtocol
+from kernelbox.server.http._websocket_protocol import BoundedWebSocket
+
 MEBIBYTE = 1024 * 1024
 
 
@@ -214,3 +219,17 @@ def test_no_command_for_a_terminal_gets_into_the_log(tmp_path: Path, key_file: P
     assert first.isascii()
     assert first.isprintable()
     assert json.loads(first)["path"] == "/kernels/\x1b]0;x\x07\x9b31m\u202e"
+
+
+def test_a_uvicorn_without_a_method_that_we_limit_is_refused() -> None:
+    class Older:
+        def data_received(self) -> None: ...
+
+    class Limited(Older):
+        def data_received(self) -> None: ...
+
+        def keepalive_timeout(self) -> None: ...
+
+    require_overridden(BoundedProtocol, BoundedWebSocket)
+    with pytest.raises(StartFailed, match=r"^uvicorn \S+ does not have keepalive_timeout; choose a version"):
+        require_overridden(Limited)

@@ -235,8 +235,22 @@ def test_a_websocket_in_a_session_opens_its_kernel(served: Served) -> None:
     served.http.delete("/kernels/by-socket")
 
 
-def test_approvals_are_answered_over_a_websocket(served: Served, key: str) -> None:
+def test_an_answer_over_a_websocket_needs_the_token_and_the_question_stays(served: Served, key: str) -> None:
     with dial(served, f"/kernels/{key}/stream") as client:
+        client.send(json.dumps({"code": "!echo ran", "approve": "ask"}))
+        events = []
+        for event in received(client):
+            events.append(event)
+            if event["type"] == "approval":
+                client.send(json.dumps({"type": "answer", "id": event["id"], "accept": True}))
+    assert (events[-1]["type"], events[-1]["status"], events[-1]["code"]) == ("failed", 401, "token_required")
+    job = served.http.get(f"/jobs/{events[0]['job_id']}").json()
+    assert (job["state"], len(job["approvals"])) == ("running", 1)
+    served.post(f"/jobs/{job['id']}/cancel")
+
+
+def test_approvals_are_answered_over_a_websocket(served: Served, key: str) -> None:
+    with dial(served, f"/kernels/{key}/stream", additional_headers=served.proof) as client:
         client.send(json.dumps({"code": "!echo one\n!echo two", "approve": "ask"}))
         events = []
         for event in received(client):
@@ -303,7 +317,7 @@ def test_a_later_message_that_makes_no_sense_is_refused_and_the_cell_goes_on(
     served: Served, key: str, message: str
 ) -> None:
     go = served.workspace / f"go-{key}"
-    with dial(served, f"/kernels/{key}/stream") as client:
+    with dial(served, f"/kernels/{key}/stream", additional_headers=served.proof) as client:
         code = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n'done'"
         client.send(json.dumps({"code": code}))
         events = received(client)
@@ -360,7 +374,7 @@ def test_many_websockets_that_say_nothing_do_no_harm(served: Served, key: str) -
 def test_an_answer_to_no_question_is_refused_and_the_cell_goes_on(served: Served, key: str) -> None:
     url = f"{served.url.replace('http:', 'ws:')}/kernels/{key}/stream"
     code = "import os, time\nwhile not os.path.exists('answered'): time.sleep(0.01)\n'done'"
-    with connect(url, open_timeout=DEADLINE, proxy=None) as client:
+    with connect(url, open_timeout=DEADLINE, proxy=None, additional_headers=served.proof) as client:
         client.send(json.dumps({"code": code, "on_disconnect": "interrupt"}))
         job_id = json.loads(client.recv(DEADLINE))["job_id"]
         client.send(json.dumps({"type": "answer", "id": "none", "accept": True}))

@@ -44,7 +44,7 @@ def test_a_tool_is_approved_by_a_request_from_elsewhere_and_its_progress_comes_a
             seen.append(event)
             if event["type"] == "approval":
                 assert (event["server_name"], event["tool_name"]) == ("plain", "report")
-                accepted = tooled.post(f"{job}/approvals/{event['id']}", {"accept": True})
+                accepted = tooled.post(f"{job}/approvals/{event['id']}", {"accept": True}, **tooled.proof)
                 assert accepted.json() == {"accepted": True}
     check(seen)
 
@@ -52,7 +52,7 @@ def test_a_tool_is_approved_by_a_request_from_elsewhere_and_its_progress_comes_a
 def test_a_tool_is_approved_over_a_websocket_and_its_progress_comes_as_events(tooled: Served) -> None:
     seen = []
     url = f"{tooled.url.replace('http:', 'ws:')}/sessions/ws/stream"
-    with connect(url, open_timeout=DEADLINE, proxy=None) as client:
+    with connect(url, open_timeout=DEADLINE, proxy=None, additional_headers=tooled.proof) as client:
         client.send(json.dumps({"code": cell("report"), "approve": "ask"}))
         for message in client:
             event = json.loads(message)

@@ -44,6 +44,8 @@ def test_a_websocket_where_there_is_none_is_answered_404_with_a_sentence(served:
         ("/kernels", {"sandbox": True}, "sandbox"),
         ("/sessions/x", {"limit": {"memory": "1GB"}}, "limit"),
         ("/sessions/x/execute", {"code": "1", "timout": 3}, "timout"),
+        ("/kernels/x/execute", {"code": "1", "limits": {"memory": "1GB"}}, "limits"),
+        ("/sessions/x/execute_with_retry", {"code": "1", "allow_network": False}, "allow_network"),
         ("/sessions/x/stream", {"code": "1", "on_disconect": "interrupt"}, "on_disconect"),
         ("/sessions/x/jobs", {"code": "1", "max_attempts": 3}, "max_attempts"),
         ("/jobs/x/approvals/y", {"accept": True, "because": "no"}, "because"),
@@ -52,7 +54,7 @@ def test_a_websocket_where_there_is_none_is_answered_404_with_a_sentence(served:
 def test_a_field_that_there_is_not_is_refused_by_name(
     served: Served, path: str, body: dict[str, Any], field: str
 ) -> None:
-    answer = served.post(path, body)
+    answer = served.post(path, body, **served.proof)
     assert answer.status_code == 422
     [problem] = answer.json()["detail"]
     assert (problem["loc"], problem["msg"]) == (["body", field], "there is no field of this name; leave it out")
@@ -88,3 +90,20 @@ def test_head_of_a_stream_does_not_wait_for_its_events(served: Served, key: str)
     assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
     assert served.http.get("/health").status_code == 200  # on the same connection
     assert served.post(f"/jobs/{job['id']}/cancel").status_code == 200
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8"])  # either route
+def test_fields_that_kernelbox_ignored_are_ignored(served: Served, content_type: str) -> None:
+    extra = {"user_id": "ann", "trace": {"id": 1}, "store_history": True}
+    for path, body, status in (
+        ("/kernels", {"name": "extra", **extra}, 201),
+        ("/sessions/extra", extra, 200),
+        ("/sessions/extra/execute", {"code": "1", **extra}, 200),
+        ("/kernels/extra/execute", {"code": "1", **extra}, 200),
+        ("/kernels/extra/execute/retry", {"code": "1", **extra}, 200),
+        ("/sessions/extra/execute_with_retry", {"code": "1", **extra}, 200),
+        ("/sessions/extra/jobs", {"code": "1", **extra}, 422),  # our own
+    ):
+        answer = served.http.post(path, content=json.dumps(body).encode(), headers={"Content-Type": content_type})
+        assert answer.status_code == status, (path, answer.text)
+    served.http.delete("/kernels/extra")

@@ -176,6 +176,14 @@ def test_a_read_only_disk_gives_a_clear_error(tmp_path: Path, monkeypatch: pytes
             get_or_create("first")
 
 
+def test_a_read_only_home_is_named_and_no_temporary_file_in_it(home: Path) -> None:
+    execute("before", "1")
+    with read_only(home):
+        for call in (lambda: execute("new", "1"), wipe):
+            with pytest.raises(StoreFailed, match=rf"cannot write '{home}(/[a-z.]+)*': Read-only file system"):
+                call()
+
+
 def test_kernels_go_on_when_their_disk_becomes_read_only(home: Path) -> None:
     assert execute("first", "1 + 1").return_value == "2"
     with read_only(home):
@@ -282,9 +290,9 @@ def test_a_record_that_makes_no_sense_is_passed_over_and_wiped(home: Path) -> No
         directory.mkdir(0o700)
         (directory / "connection.json").write_text(text)
         os.utime(directory, (0, 0))
-    with pytest.warns(UserWarning, match=r"connection.json' is passed over, because it cannot be used as a record"):
+    with pytest.warns(UserWarning, match=r"connection.json' is ignored, because it is not a valid record"):
         assert [record.name for record in list_kernels()] == ["first"]
-    with pytest.warns(UserWarning, match="is passed over"):
+    with pytest.warns(UserWarning, match="is ignored"):
         wipe()
     assert kernel_directories(home) == []
 

@@ -214,7 +214,7 @@ def test_a_live_kernel_is_not_told_dead_when_its_home_is_moved(
         with pytest.raises(StoreFailed, match=r"'mine' lives \(pid \d+\), but .* has been moved or removed"):
             execute(kernel, "1")
         monkeypatch.setenv("KERNELBOX_HOME", str(tmp_path / "another"))
-        with pytest.raises(StoreFailed, match=r"'mine' lives \(pid \d+\), but is kept in .*set KERNELBOX_HOME"):
+        with pytest.raises(StoreFailed, match=r"'mine' lives \(pid \d+\), but its files are in .*set KERNELBOX_HOME"):
             execute(kernel, "1")
         monkeypatch.setenv("KERNELBOX_HOME", str(moved))
         assert value("mine", "1 + 1") == "2"

@@ -11,11 +11,18 @@ import pytest
 from tests.support.cells import value
 from tests.support.store import run_python
 
-from kernelbox import InvalidInput, KernelExists, create, execute, get_or_create
+from kernelbox import InvalidInput, KernelExists, StartFailed, create, execute, get_or_create
 
 pytestmark = pytest.mark.usefixtures("home")
 
 ENV = {"PATH": os.environ["PATH"], "TOKEN": "abc"}
+
+
+@pytest.mark.parametrize("code", ["%no_such_magic", "%%no_such_magic\n1"])
+def test_start_up_code_that_fails_without_a_traceback_says_why(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_STARTUP_CODE", code)
+    with pytest.raises(StartFailed, match=r"UsageError: .*no_such_magic"):
+        create("new")
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,24 @@ def test_a_home_whose_making_was_cut_short_is_made(own_home: Path, monkeypatch: 
     assert [record.name for record in list_kernels()] == ["second"]
 
 
+def test_a_home_that_has_lost_its_seal_says_that_removing_it_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "my kernels"
+    monkeypatch.setenv("KERNELBOX_HOME", str(home))
+    list_kernels()
+    create("first")
+    destroy("first")
+    for name in ("seal", ".gitignore", "registry.json"):
+        (home / name).unlink(missing_ok=True)
+    with pytest.raises(StoreFailed, match=r"has no seal.*remove this one if only kernelbox has used it"):
+        list_kernels()
+    shutil.rmtree(home)
+    create("first")
+    destroy("first")
+    wipe()
+
+
 @pytest.mark.parametrize("lost", ["seal", ".gitignore", "everything that is shown", "what is in the seal"])
 def test_a_home_that_has_lost_a_file_of_its_seal_stays_ours(own_home: Path, lost: str) -> None:
     kernel = get_or_create("first")
@@ -204,7 +222,9 @@ def test_a_copy_of_our_home_is_refused_and_the_home_itself_goes_on(
     shutil.copytree(
         own_home,
         copy,
-        ignore=lambda _, names: [name for name in names if name.startswith("template-") or name == "socket"],
+        ignore=lambda _, names: [
+            name for name in names if name.startswith("template-") or name in ("socket", "keeper")
+        ],
     )
     try:
         monkeypatch.setenv("KERNELBOX_HOME", str(copy))
@@ -696,7 +716,7 @@ def test_a_crafted_record_is_as_if_it_were_not_there(
     planted.mkdir(0o700)
     (planted / "connection.json").write_text(craft({**sound.to_dict(), "kernel_id": f"{1:032x}", "name": "planted"}))
     try:
-        with pytest.warns(UserWarning, match=rf"{planted}/connection.json' is passed over") as warned:
+        with pytest.warns(UserWarning, match=rf"{planted}/connection.json' is ignored") as warned:
             assert [record.name for record in list_kernels()] == ["sound"]
         assert all(str(warning.message).isprintable() for warning in warned)
     finally:
@@ -738,7 +758,9 @@ def test_a_kernels_directory_that_is_not_private_is_passed_over(home: Path, prec
     planted = home / "runtime" / f"{1:032x}"
     match kind:
         case "link":
-            shutil.copytree(home / "runtime" / sound.kernel_id, precious / "copy", ignore=lambda *_: ["socket"])
+            shutil.copytree(
+                home / "runtime" / sound.kernel_id, precious / "copy", ignore=lambda *_: ["socket", "keeper"]
+            )
             planted.symlink_to(precious / "copy")
         case "open":
             planted.mkdir()
@@ -764,7 +786,7 @@ def test_fifty_processes_that_start_at_once_agree_on_one_key_and_one_home(
     monkeypatch.setenv("KERNELBOX_KEY_FILE", str(tmp_path / "a" / "b" / "key"))
     code = "from kernelbox.api._configured import kernels\nwith kernels().store.locking(f'k{number}'): answer = number"
     assert in_many_processes(50, code) == list(range(50))
-    assert os.listdir(tmp_path / "a" / "b") == ["key"]
+    assert sorted(os.listdir(tmp_path / "a" / "b")) == ["homes", "key"]
     assert sorted(os.listdir(tmp_path / "home")) == [".gitignore", "runtime", "seal"]
     assert list_kernels() == []
     assert stat.S_IMODE((tmp_path / "a" / "b" / "key").stat().st_mode) == 0o600
@@ -919,9 +941,10 @@ except StoreFailed as exc:
     assert "its seal does not fit the key" in run_python(code).stdout
 
 
-def test_a_seal_fits_one_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERNELBOX_HOME", str(tmp_path / "home"))
-    Home(str(tmp_path / "home"), os.environ["KERNELBOX_KEY_FILE"]).make().close()
+@pytest.mark.parametrize("name", ["home", ".kernelbox"])
+def test_a_seal_fits_one_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("KERNELBOX_HOME", str(tmp_path / name))
+    Home(str(tmp_path / name), os.environ["KERNELBOX_KEY_FILE"]).make().close()
     other = tmp_path / "machine-id"
     other.write_text("0123456789abcdef0123456789abcdef\n")
     use = f"{sys.executable} -c 'import kernelbox; print(kernelbox.list_kernels())'"

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from tests.support.bounded import DEADLINE as DEADLINE
 
@@ -46,7 +47,7 @@ class Running:
     """A cell that runs in a thread of ours. `wait_for_output` returns once it has written something."""
 
     def __init__(
-        self, kernel: KernelRecord | str, code: str, *, timeout: float = DEADLINE, language: str = "python"
+        self, kernel: KernelRecord | str, code: str, *, timeout: float = DEADLINE, language: Any = "python"
     ) -> None:
         self._arguments = (kernel, code, timeout, language)
         self._written = threading.Event()
@@ -87,7 +88,7 @@ class Running:
             self._ended.set()
 
 
-def run(kernel: KernelRecord | str, code: str, *, language: str = "python") -> ExecutionResult:
+def run(kernel: KernelRecord | str, code: str, *, language: Any = "python") -> ExecutionResult:
     """Runs a cell that must succeed."""
     result = execute(kernel, code, language=language, timeout=DEADLINE)
     assert result.ok, result.text

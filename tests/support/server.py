@@ -24,13 +24,21 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Served:
-    """A server that listens, and a client for it that sends no token of its own accord."""
+    """A server that listens, and a client for it that sends no token of its own accord.
+
+    `token` is the one that it made, which answers to approvals need.
+    """
 
     url: str
     token: str
     workspace: Path
     process: subprocess.Popen[str]
     http: httpx2.Client
+
+    @property
+    def proof(self) -> dict[str, str]:
+        """The header with the token."""
+        return {"Authorization": f"Bearer {self.token}"}
 
     def post(self, path: str, body: object = None, **headers: str) -> httpx2.Response:
         return self.http.post(path, json=body, headers=headers)
@@ -62,7 +70,9 @@ def serving(workspace: Path, *words: str, port: str = "0", **env: str) -> Iterat
         try:
             said = json.loads(process.stdout.readline())
             with httpx2.Client(base_url=said["url"], timeout=DEADLINE, trust_env=False) as client:
-                yield Served(said["url"], said.get("token", ""), workspace, process, client)
+                own = Path({**os.environ, **env}.get("KERNELBOX_HOME", workspace / ".kernelbox")) / "token"
+                token = said.get("token") or (own.read_text().strip() if own.exists() else "")
+                yield Served(said["url"], token, workspace, process, client)
         finally:
             process.terminate()
             process.wait(DEADLINE)

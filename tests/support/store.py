@@ -56,6 +56,7 @@ from kernelbox import *
 from kernelbox.api import _sync
 from kernelbox.host.process import _process
 from kernelbox.host.files._place import Place
+from kernelbox.sandbox import _native
 """
 
 

@@ -33,6 +33,7 @@ FROM_GUEST: set[type[Message]] = {
     _messages.Clear,
     _messages.Ask,
     _messages.Comm,
+    _messages.Payload,
     _messages.Done,
     _messages.Reply,
     _messages.Farewell,
@@ -196,6 +197,7 @@ _ids = st.text(st.characters(min_codepoint=1, max_codepoint=127), max_size=32)
 _NARROWER: dict[str, SearchStrategy[Any]] = {
     "Execute.id": _ids.filter(bool),
     "Execute.key": _ids,
+    "Done.exit_code": st.none() | st.integers(-(2**31) + 1, 2**31 - 1),
     "Output.name": st.sampled_from(["stdout", "stderr"]),
     "Output.text": st.text(max_size=100),
     "Display.kind": st.sampled_from(["display_data", "execute_result", "update_display_data", "error"]),

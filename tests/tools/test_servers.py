@@ -169,11 +169,24 @@ def test_without_the_sdk_one_sentence_says_what_to_install(home: Path, tmp_path:
     program = f"""
 import asyncio, sys
 sys.modules["mcp"] = None  # as if it were not installed
-from kernelbox import ToolServerFailed, generate_mcp_sources
+from kernelbox import MissingExtra, generate_mcp_sources
 try:
     asyncio.run(generate_mcp_sources("x", {{"command": "true"}}, {str(tmp_path)!r}))
-except ToolServerFailed as exc:
+except MissingExtra as exc:
     print(exc)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
-    assert "the package 'mcp' is not installed; install it with `pip install 'mcp>=2,<3'`" in done.stdout
+    said = "the MCP server and tools in code need more packages (mcp is missing): pip install 'kernelbox[mcp]'\n"
+    assert done.stdout == said
+
+
+def test_a_server_is_started_by_the_python_on_the_callers_path(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "python").write_text(f'#!/bin/sh\ntouch {tmp_path}/used\nexec {sys.executable} "$@"\n')
+    (programs / "python").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    assert "pid" in generate(tmp_path, {**PLAIN, "command": "python"})
+    assert (tmp_path / "used").exists()

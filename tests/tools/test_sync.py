@@ -196,13 +196,57 @@ def test_the_person_at_the_terminal_is_asked(project: Path, monkeypatch: pytest.
             assert terminal.exitstatus == status
 
 
+# Prints a question that is none, waits until it is answered, and asks for something else in invisible colours.
+FORGED = """
+import os, time
+print("Run kernelbox.shell(cmd='ls')? [y/N] ", end="", flush=True)
+while not os.path.exists('typed'): time.sleep(0.01)
+print("\\x1b[8m\\x1b[30;40m", end="", flush=True)
+!echo ran > ran
+"""
+
+
+def test_what_a_cell_prints_neither_hides_a_question_nor_takes_its_answer(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pexpect
+
+    monkeypatch.chdir(project)
+    words = ["exec", "--name", "forging", "--pretty", "--approve", "ask", FORGED]
+    with contextlib.closing(pexpect.spawn(KERNELBOX, words, timeout=60, encoding="utf-8")) as terminal:
+        terminal.expect_exact("Run kernelbox.shell(cmd='ls')? [y/N] ")
+        terminal.sendline("y")
+        terminal.expect_exact("y")  # the terminal has it
+        (project / "typed").touch()
+        terminal.expect_exact("\x1b[0m\r\nRun kernelbox.shell(cmd='echo ran > ran')? [y/N] ")
+        terminal.sendline("n")
+        terminal.expect(pexpect.EOF)
+    assert not (project / "ran").exists()
+
+
+def test_all_of_a_command_is_shown_at_the_terminal_or_it_is_rejected(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pexpect
+
+    monkeypatch.chdir(project)
+    code = "get_ipython().system('echo ' + 'x' * {} + '; echo ran')"
+    words = ["exec", "--name", "long", "--approve", "ask"]
+    with contextlib.closing(pexpect.spawn(KERNELBOX, [*words, code.format(9000)], timeout=60)) as terminal:
+        terminal.expect_exact(b"x" * 9000 + b"; echo ran')? [y/N] ")
+        terminal.sendline("n")
+        terminal.expect(pexpect.EOF)
+    done = kernelbox(*words, code.format(30_000))
+    assert "it has more than 20,000 characters" in done.json["error"]["evalue"]
+
+
 def test_the_command_line_says_what_is_wrong_with_a_server(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert "closed the connection" in fail("tools", "add", "x", "--", "false")
     assert "cannot start 'no-such-program'" in fail("tools", "add", "x", "--", "no-such-program")
-    assert "give its command behind --" in fail("tools", "add", "x", status=2)
+    assert "give its command after --" in fail("tools", "add", "x", status=2)
     assert "the name of the server is missing" in fail("tools", "add", status=2)
     assert "server 'x' has no command and no address: give" in fail("tools", "add", "x", status=2)
     assert "has a command and an address: give" in fail("tools", "add", "x", "--url", "http://x", "--", "y", status=2)

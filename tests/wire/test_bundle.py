@@ -36,7 +36,7 @@ def test_a_small_bundle_is_the_message_as_it_is() -> None:
         execution_count=4,
     )
     data = {"text/plain": "x", "text/html": "<b>x</b>", "application/json": {"a": [1]}}
-    assert display == Display("a", "execute_result", data, metadata, "d", 4, False, {})
+    assert display == Display("a", "execute_result", data, metadata, "d", 4)
     assert display.metadata is not metadata
 
 

@@ -29,7 +29,7 @@ from kernelbox.wire._messages import (
     Spawned,
     Started,
 )
-from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem
+from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem, Picture
 
 if TYPE_CHECKING:
     from kernelbox.wire._execution import Holder
@@ -243,7 +243,7 @@ def test_whatever_an_error_says_can_be_written_to_a_file(
         (Output("me", "stderr", "x"), OutputItem("stream", "x", "stderr")),
         (
             Display("me", "display_data", {"text/plain": "x"}, {}, "d", blobs={"image/png": b"P"}),
-            OutputItem("display_data", "x", None, {"text/plain": "x", "image/png": "UA=="}, {}, "d"),
+            OutputItem("display_data", "x", None, {"text/plain": "x", "image/png": "UA=="}, {}, "d", Picture()),
         ),
         (Clear("me", True), OutputItem("clear_output", metadata={"wait": True})),
         (Ask("me", 1, "server", "tool", {"x": 1}), Ask("me", 1, "server", "tool", {"x": 1})),
@@ -823,3 +823,11 @@ def test_a_last_word_of_any_size_is_bounded() -> None:
     execution = begin()
     execution.receive(Farewell("x" * 5_000_000), now=NOW)
     assert len(execution.farewell) <= 2_000
+
+
+def test_what_a_task_of_the_cell_writes_after_its_end_is_passed_on_as_it_came() -> None:
+    late = Output("me", "stdout", "late")
+    raw = Execution(Execute("me", "code"), timeout=None, now=NOW, raw=True)
+    assert raw.receive_all([Done("me", "ok", 1), late], now=NOW) == [late]
+    plain = begin()
+    assert plain.receive_all([Done("me", "ok", 1), late], now=NOW) == []

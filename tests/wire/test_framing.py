@@ -57,6 +57,7 @@ EXAMPLES: list[m.Message] = [
     m.Answer("a", 1, True, "", "f", "s", b"{}"),
     m.Withdraw("a", 1),
     m.Comm("a", "comm_msg", {"y": 2}, [b"\x00\xff", b""]),
+    m.Payload("a", {"source": "page", "start": 0}),
     m.Done("a", "ok"),
     m.Query("a", "complete", {"code": "x."}),
     m.Reply("a", {"z": 3}),
@@ -65,6 +66,13 @@ EXAMPLES: list[m.Message] = [
     m.Spawned(1, 2),
     m.Introduced("k"),
     m.Refused("no"),
+    m.Copy("a", ["t"]),
+    m.Foster("t", "k", "l", "/d"),
+    m.Agreed(),
+    m.Release("k", 1),
+    m.Adopt("t"),
+    m.Adopted("k", "/d"),
+    m.Thaw("t"),
 ]
 
 # JSON values that a field must not take, by its annotation. Booleans are not numbers here, nor the other way round.
@@ -150,7 +158,7 @@ def test_encoding_leaves_the_message_as_it_was(message: m.Message) -> None:
         (m.Output("a", "stdout", "é\n"), b'["Output","a","stdout"]', "é\n".encode()),
         (
             m.Display("a", "display_data", {}, {}, blobs={"image/png": b"\x89P", "x/y": b"", "image/gif": b"G"}),
-            b'["Display","a","display_data",{},{},"",null,false,{"image/png":2,"x/y":0,"image/gif":1}]',
+            b'["Display","a","display_data",{},{},"",null,false,"",{"image/png":2,"x/y":0,"image/gif":1}]',
             b"\x89PG",
         ),
     ],
@@ -232,7 +240,7 @@ def assert_sent_or_refused(value: Any) -> None:
         except (TypeError, ValueError, ZeroDivisionError):  # and no ProtocolError
             continue
         (received,) = decode(data)
-        arrived = getattr(received, received.__slots__[-1])
+        arrived = received.content if isinstance(received, m.Reply) else getattr(received, received.__slots__[-1])
         json.dumps(arrived, ensure_ascii=False, allow_nan=False).encode()
         assert copy.deepcopy(arrived) == arrived
         assert repr(arrived)
@@ -497,7 +505,7 @@ def test_a_message_with_fields_too_few_or_too_many_is_refused(message: m.Message
         with pytest.raises(ProtocolError, match=complaint):
             decode(frame([*header, extra], binary))
     if isinstance(message, m.Display):
-        with pytest.raises(ProtocolError, match="Display has 7 fields, not 8"):
+        with pytest.raises(ProtocolError, match="Display has 8 fields, not 9"):
             decode(frame([*header[:-2], blobs], binary))
 
 
@@ -506,7 +514,9 @@ def test_a_field_of_the_wrong_type_is_refused_by_name(message: m.Message) -> Non
     header, binary = parts_of(message)
     for position, spec in enumerate(fields(message), start=1):  # type: ignore[arg-type]  # all are dataclasses
         if position == len(header):
-            assert isinstance(message, m.Output | m.Answer)  # its last field is the raw bytes, of no wrong type
+            assert isinstance(
+                message, m.Output | m.Answer | m.Query | m.Reply
+            )  # its last field is the raw bytes, of no wrong type
             continue
         for wrong in WRONG[str(spec.type)]:
             hostile = [*header[:position], wrong, *header[position + 1 :]]
@@ -519,12 +529,12 @@ def test_a_field_of_the_wrong_type_is_refused_by_name(message: m.Message) -> Non
     [
         ["Output", "a", "stdin"],
         ["Output", "a", ""],
-        ["Display", "a", "stream", {}, {}, "", None, False, {}],
-        ["Display", "a", "clear_output", {}, {}, "", None, False, {}],
+        ["Display", "a", "stream", {}, {}, "", None, False, "", {}],
+        ["Display", "a", "clear_output", {}, {}, "", None, False, "", {}],
         ["Comm", "a", "comm_info", {}, []],
-        ["Done", "a", "success", None, "", "", [], False, False, None],
-        ["Done", "a", "", None, "", "", [], False, False, None],
-        ["Done", "a", "ok", None, "", "", [], False, False, {"moved": []}],
+        ["Done", "a", "success", None, "", "", [], False, False, None, None],
+        ["Done", "a", "", None, "", "", [], False, False, None, None],
+        ["Done", "a", "ok", None, "", "", [], False, False, {"moved": []}, None],
     ],
 )
 def test_a_word_outside_a_closed_set_is_refused(header: list[Any]) -> None:
@@ -537,16 +547,16 @@ def test_a_word_outside_a_closed_set_is_refused(header: list[Any]) -> None:
     [
         ["Started", "x" * 33, 1],
         ["Clear", "é", True],
-        ["Display", "a", "display_data", {f"a/{n}": 0 for n in range(101)}, {}, "", None, False, {}],
-        ["Display", "a", "display_data", {"a" * 256: 0}, {}, "", None, False, {}],
-        ["Display", "a", "display_data", {}, {}, "", None, False, {f"a/{n}": 0 for n in range(101)}],
-        ["Display", "a", "display_data", {}, {}, "d" * 1001, None, False, {}],
+        ["Display", "a", "display_data", {f"a/{n}": 0 for n in range(101)}, {}, "", None, False, "", {}],
+        ["Display", "a", "display_data", {"a" * 256: 0}, {}, "", None, False, "", {}],
+        ["Display", "a", "display_data", {}, {}, "", None, False, "", {f"a/{n}": 0 for n in range(101)}],
+        ["Display", "a", "display_data", {}, {}, "d" * 1001, None, False, "", {}],
         ["Comm", "a", "comm_msg", {}, [0] * 10_001],
         ["Ask", "a", 1, "s" * 1001, "t", {}],
         ["Ask", "a", 1, "s", "t" * 1001, {}],
-        ["Done", "a", "error", None, "E" * 1001, "", [], False, False, None],
-        ["Done", "a", "ok", None, "", "", [], False, False, {"added": ["n"] * 2001}],
-        ["Done", "a", "ok", None, "", "", [], False, False, {"added": ["n" * 257]}],
+        ["Done", "a", "error", None, "E" * 1001, "", [], False, False, None, None],
+        ["Done", "a", "ok", None, "", "", [], False, False, {"added": ["n"] * 2001}, None],
+        ["Done", "a", "ok", None, "", "", [], False, False, {"added": ["n" * 257]}, None],
     ],
     ids=lambda header: str(header)[:60],
 )
@@ -576,9 +586,10 @@ def test_a_request_whose_id_does_not_fit_the_state_file_is_refused(execution_id:
         decode(encode(m.Execute(execution_id, "1")))
 
 
-@pytest.mark.parametrize(
-    "message", [x for x in EXAMPLES if not isinstance(x, m.Output | m.Answer | m.Display)], ids=repr
-)
+WITH_BYTES = m.Output | m.Answer | m.Query | m.Reply | m.Display
+
+
+@pytest.mark.parametrize("message", [x for x in EXAMPLES if not isinstance(x, WITH_BYTES)], ids=repr)
 def test_raw_bytes_behind_a_message_that_has_none_are_refused(message: m.Message) -> None:
     with pytest.raises(ProtocolError, match=type(message).__name__):
         decode(frame(parts_of(message)[0], b"x"))
@@ -614,7 +625,7 @@ NINES = 10**4300 - 1  # as many digits as Python reads; a sum of two has one mor
 )
 def test_lengths_of_blobs_that_lie_are_refused(sizes: object) -> None:
     with pytest.raises(ProtocolError):
-        decode(frame(["Display", "a", "display_data", {}, {}, "", None, False, sizes], b"hello"))
+        decode(frame(["Display", "a", "display_data", {}, {}, "", None, False, "", sizes], b"hello"))
 
 
 @pytest.mark.parametrize("sizes", [[4], [5, 1], [-1, 6], [5.0], ["5"], [UINT32_MAX], [NINES], {"a": 5}, 5, None])
@@ -641,8 +652,8 @@ def test_halves_of_characters_from_a_guest_arrive_as_the_escapes_that_python_sho
     [
         b'["Farewell","%s"]',
         b'["Reply","a",{"x":[{"%s":1}]}]',
-        b'["Display","a","display_data",{},{"m":"%s"},"",null,false,{}]',
-        b'["Display","a","display_data",{},{},"",null,false,{"%s":0}]',
+        b'["Display","a","display_data",{},{"m":"%s"},"",null,false,"",{}]',
+        b'["Display","a","display_data",{},{},"",null,false,"",{"%s":0}]',
     ],
 )
 def test_halves_of_characters_that_come_as_such_from_a_guest_are_refused(header: bytes, half: bytes) -> None:
@@ -665,9 +676,9 @@ def test_json_nested_as_deep_as_people_nest_it_arrives(depth: int) -> None:
         '["Query","a","complete",%s]',
         '["Comm","a","comm_msg",{"x":%s}]',
         '["Comm","a",%s,{}]',
-        '["Display","a","display_data",{},{},"",null,false,%s]',
-        '["Display","a","display_data",{},{},"",null,false,{"x":%s}]',
-        '["Done","a","ok",null,"","",[%s],false,false,null]',
+        '["Display","a","display_data",{},{},"",null,false,"",%s]',
+        '["Display","a","display_data",{},{},"",null,false,"",{"x":%s}]',
+        '["Done","a","ok",null,"","",[%s],false,false,null,null]',
         "[%s]",
         "%s",
     ],

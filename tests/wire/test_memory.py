@@ -17,7 +17,7 @@ needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), rea
 
 ROOM = MAX_FRAME - 1000
 WIDE = "\U0001f600".encode()
-SHOW = b'["Display","x","display_data",{"text/plain":"%s"},{},"",null,false,{}]'
+SHOW = b'["Display","x","display_data",{"text/plain":"%s"},{},"",null,false,"",{}]'
 
 
 def frame(header: bytes, binary: bytes = b"") -> bytes:

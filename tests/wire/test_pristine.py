@@ -13,7 +13,7 @@ import pytest
 from kernelbox import wire
 
 # Of the wire, what only hosts use.
-_OF_HOSTS = {"_execution", "_layout", "_results", "_transcript"}
+_OF_HOSTS = {"_execution", "_layout", "_results", "_transcript", "results"}
 MODULES = sorted({module.name for module in pkgutil.iter_modules(wire.__path__)} - _OF_HOSTS - {"_builtins"})
 
 

@@ -34,10 +34,17 @@ def test_a_result_as_a_dictionary_is_json_with_every_field() -> None:
         state="lost",
         ending="died",
         changed={"added": ["x"]},
+        value={"a": [1]},
+        exit_code=7,
+        kernel_id="k1",
+        name="n",
+        opened=True,
+        restored_from=3,
+        lost_executions=[4, 5],
     )
     whole = result.to_dict()
     assert json.loads(json.dumps(whole)) == whole
-    assert list(whole) == [spec.name for spec in fields(ExecutionResult)]
+    assert list(whole) == [*(spec.name for spec in fields(ExecutionResult)), "ok"]
     assert whole == {
         "status": "error",
         "output": "out",
@@ -67,6 +74,14 @@ def test_a_result_as_a_dictionary_is_json_with_every_field() -> None:
         "state": "lost",
         "ending": "died",
         "changed": {"added": ["x"]},
+        "value": {"a": [1]},
+        "exit_code": 7,
+        "kernel_id": "k1",
+        "name": "n",
+        "opened": True,
+        "restored_from": 3,
+        "lost_executions": [4, 5],
+        "ok": False,
     }
 
 

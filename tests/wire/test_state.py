@@ -23,9 +23,10 @@ def file(
     client: int = 77,
     aimed_at: bytes = b"",
     farewell: bytes = b"",
+    count: int = 9,
 ) -> bytes:
     header = state.HEADER.pack(magic, activity, executions, busy_since, last_used, client, running, aimed_at)
-    return header + farewell.ljust(state.FAREWELL, b"\0")
+    return header + farewell.ljust(state.FAREWELL, b"\0") + state.COUNT.pack(count)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_the_file_is_read_as_it_was_written(executions: int, busy_since: float, 
     parsed = state.parse(written)
     assert parsed is not None
     assert (parsed.executions, parsed.busy_since, parsed.last_used) == (executions, busy_since, last_used)
-    assert (parsed.running, parsed.client) == (running, 77)
+    assert (parsed.running, parsed.client, parsed.execution_count) == (running, 77, 9)
 
 
 @pytest.mark.parametrize(
@@ -71,14 +72,14 @@ def test_bytes_that_are_no_state_file_give_no_state(data: bytes) -> None:
 
 
 def test_the_parts_of_the_file_are_where_processes_of_other_versions_read_and_write_them() -> None:
-    assert (state.HEADER.size, state.SIZE) == (100, 356)
-    assert (state.BUSY_SINCE_AT, state.TARGET_AT) == (16, 68)
+    assert (state.HEADER.size, state.SIZE) == (100, 360)
+    assert (state.BUSY_SINCE_AT, state.TARGET_AT, state.COUNT_AT) == (16, 68, 356)
 
 
 def test_a_file_without_the_room_for_a_reason_is_read_and_has_none() -> None:
     parsed = state.parse(file(running=b"me")[: state.HEADER.size])
     assert parsed is not None
-    assert (parsed.running, parsed.farewell) == ("me", "")
+    assert (parsed.running, parsed.farewell, parsed.execution_count) == ("me", "", 0)
 
 
 @pytest.mark.parametrize(("executions", "believed"), [(2**53, True), (2**53 + 1, False), (2**64 - 1, False)])

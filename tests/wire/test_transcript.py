@@ -37,7 +37,7 @@ def show(
     bundle = {mime.replace("_", "/"): value for mime, value in data.items()}
     if text is not None:
         bundle["text/plain"] = text
-    return transcript.add_display(Display("a", kind, bundle, {}, display_id, None, cut, blobs or {}))
+    return transcript.add_display(Display("a", kind, bundle, {}, display_id, None, cut, "", blobs or {}))
 
 
 def write(transcript: Transcript, text: str, name: str = "stdout") -> OutputItem:

@@ -13,10 +13,13 @@ from kernelbox.base._config import EXECUTOR_CHARACTERS, KernelBoxConfig
 from kernelbox.base._environment import scrubbed_environment
 from kernelbox.base._errors import InvalidInput
 from kernelbox.base._limits import check_limits
+from kernelbox.base._owning import Handle
+from kernelbox.base._suggestions import suggest_arguments, suggest_awaited_arguments
 from kernelbox.core._arguments import (
+    check_budget,
     check_environment,
     check_language,
-    check_limit,
+    check_output_limit,
     check_path,
     check_seconds,
     check_switch,
@@ -26,6 +29,7 @@ from kernelbox.core._executor_values import CodeExecutionResult
 from kernelbox.core._images import choose_images_dir
 from kernelbox.core._options import KernelOptions, choose_sandbox
 from kernelbox.core.approvals._policy import check_policy
+from kernelbox.core.cells._host_functions import check_tools
 from kernelbox.shells._asyncio_executor import Executor
 from kernelbox.tools._toolbox import CONNECT_TIMEOUT, Toolbox
 
@@ -35,31 +39,30 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kernelbox.base._limits import Limits
+    from kernelbox.core._arguments import LanguageName
     from kernelbox.core._cell_options import Asking
     from kernelbox.core._executor_values import CodeExecutionChunk, ToolEvent, Variable
     from kernelbox.core._options import SandboxLevel
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import ApprovalRequest
+    from kernelbox.core.cells._host_functions import Tools
 
 _log = logging.getLogger("kernelbox")
 
-_GONE = {
-    "tool_server_host": "there is no tool server",
-    "tool_server_port": "there is no tool server",
-    "kernel_gateway_host": "there is no kernel gateway",
-    "kernel_gateway_port": "there is no kernel gateway",
-    "kernel_init_timeout": "kernels are forked in milliseconds",
-}
+# Seconds. The time that people take to answer counts only against a timeout that the caller has chosen.
+_DEFAULT_TIMEOUT = 120.0
 
 
-class CodeExecutor:
+class CodeExecutor(Handle):
     """Runs code in a kernel whose variables last from call to call: a private one, or the kernel called `name`.
 
     Calls queue: one cell runs at a time, in the order of the calls. See docs/streaming-and-approvals.md. With `sandbox`
     the kernel is confined, by the rules of `sandbox_config` if that is given, and at `sandbox_level` "srt" inside of
-    sandbox-runtime: see docs/sandbox.md.
+    sandbox-runtime: see docs/sandbox.md. With `ipybox` cells end as they do there: the result of one that was cancelled
+    is empty, and waiting for approvals counts against no timeout.
     """
 
+    @suggest_arguments
     def __init__(
         self,
         *,
@@ -73,6 +76,7 @@ class CodeExecutor:
         require_shell_escape: bool = False,
         approval_policy: ApprovalPolicy | None = None,
         mcp_servers: Mapping[str, Mapping[str, object]] | None = None,
+        tools: Tools | None = None,
         connect_timeout: float | None = CONNECT_TIMEOUT,
         output_char_limit: int | None = None,
         report_changes: bool = True,
@@ -81,13 +85,17 @@ class CodeExecutor:
         sandbox_config: str | os.PathLike[str] | None = None,
         sandbox_level: SandboxLevel | None = None,
         log_level: str = "WARNING",
-        **gone: object,
+        ipybox: bool = False,
+        tool_server_host: str | None = None,
+        tool_server_port: int | None = None,
+        kernel_gateway_host: str | None = None,
+        kernel_gateway_port: int | None = None,
+        kernel_init_timeout: float | None = None,
     ) -> None:
-        for parameter in gone:
-            if parameter not in _GONE:
-                raise TypeError(f"CodeExecutor() got an unexpected keyword argument {parameter!r}")
-            text = f"CodeExecutor({parameter}=) has no effect and will be removed: {_GONE[parameter]} in kernelbox"
-            warnings.warn(text, DeprecationWarning, stacklevel=2)
+        _warn_of_unused("there is no tool server", tool_server_host=tool_server_host, tool_server_port=tool_server_port)
+        gateway = {"kernel_gateway_host": kernel_gateway_host, "kernel_gateway_port": kernel_gateway_port}
+        _warn_of_unused("there is no kernel gateway", **gateway)
+        _warn_of_unused("kernels are forked in milliseconds", kernel_init_timeout=kernel_init_timeout)
         self.name = name
         self.working_dir = None if working_dir is None else Path(check_path("working_dir", working_dir))
         self.images_dir = Path(choose_images_dir(images_dir))
@@ -105,12 +113,15 @@ class CodeExecutor:
         if require_shell_escape and not approve_shell_cmds:
             allowed = "without approve_shell_cmds=True there would be no way left to run a command"
             raise InvalidInput("require_shell_escape", require_shell_escape, allowed)
-        self.output_char_limit = check_limit(output_char_limit, EXECUTOR_CHARACTERS)
+        self._functions = check_tools(tools)
+        self.output_char_limit = check_output_limit(output_char_limit, EXECUTOR_CHARACTERS)
+        self.ipybox = check_switch("ipybox", ipybox)
         self._report_changes = check_switch("report_changes", report_changes)
         self.limits = check_limits(limits)
         self.connect_timeout = check_seconds("connect_timeout", connect_timeout)
         config, seconds = KernelBoxConfig.from_env(), self.connect_timeout
-        self._executor = Executor(Toolbox(config, mcp_servers, connect_timeout=seconds, sandboxed=self.sandbox))
+        toolbox = Toolbox(config, mcp_servers, connect_timeout=seconds, sandboxed=self.sandbox)
+        self._executor = Executor(toolbox, keep_cancelled=not self.ipybox)
 
     def __repr__(self) -> str:
         return f"<CodeExecutor {self.name or 'private'} {self._executor.state}>"
@@ -153,21 +164,24 @@ class CodeExecutor:
 
     # -- running code ----------------------------------------------------------------------------------------
 
+    @suggest_awaited_arguments
     async def execute(
         self,
         code: str,
-        timeout: float | None = 120,  # noqa: ASYNC109  # it interrupts the cell and keeps what it wrote
+        timeout: float | None = _DEFAULT_TIMEOUT,  # noqa: ASYNC109  # it interrupts the cell and keeps what it wrote
         *,
-        language: str = "python",
+        language: LanguageName = "python",
         output_char_limit: int | None = None,
+        budget: int | None = None,
     ) -> CodeExecutionResult:
         """Runs code and returns what it wrote and showed.
 
         Tool calls and shell commands run without asking, unless the policy denies them. Raises CodeExecutionError,
         and TimeoutError when `timeout` seconds have passed; the cell is then interrupted and the kernel goes on.
         `output_char_limit` is how many characters of text are kept, 0 for all, None for the executor's own limit.
+        `budget` is how many characters the result's `text` may have: what tells a model most is kept.
         """
-        options = self._cell_options(language, timeout, output_char_limit, asking="accept")
+        options = self._cell_options(language, timeout, output_char_limit, budget, asking="accept")
         items = self._executor.stream(options.request(code), options)
         async with aclosing(items):
             async for item in items:
@@ -175,22 +189,26 @@ class CodeExecutor:
                     return item
         raise AssertionError("a stream ends with its result")
 
+    @suggest_arguments
     def stream(
         self,
         code: str,
-        timeout: float | None = 120,
+        timeout: float | None = _DEFAULT_TIMEOUT,
         chunks: bool = False,
         *,
-        language: str = "python",
+        language: LanguageName = "python",
         exclude_approval_wait: bool = False,
         output_char_limit: int | None = None,
+        budget: int | None = None,
     ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | ToolEvent | CodeExecutionResult, None]:
         """Runs code and yields approval requests, with `chunks` also text and ToolEvents, and the result last.
 
-        Leaving the loop interrupts the cell. `timeout` counts all the time there is, waiting for approvals included
-        unless `exclude_approval_wait` is set. Raises as `execute` does; its limit is the result's, chunks have none.
+        Leaving the loop interrupts the cell. A `timeout` that is passed counts all the time there is, waiting for
+        approvals included unless `exclude_approval_wait` is set; the default does not count that wait. Raises as
+        `execute` does; its limit is the result's, chunks have none.
         """
-        options = self._cell_options(language, timeout, output_char_limit, stop_clock=exclude_approval_wait)
+        stop_clock = exclude_approval_wait or self.ipybox or timeout is _DEFAULT_TIMEOUT
+        options = self._cell_options(language, timeout, output_char_limit, budget, stop_clock=stop_clock)
         return self._executor.stream(options.request(code), options, chunks=chunks)
 
     def _kernel_options(self) -> KernelOptions:
@@ -207,9 +225,10 @@ class CodeExecutor:
 
     def _cell_options(
         self,
-        language: str,
+        language: LanguageName,
         timeout: float | None,
         output_char_limit: int | None,
+        budget: int | None,
         *,
         asking: Asking = "show",
         stop_clock: bool = False,
@@ -217,8 +236,9 @@ class CodeExecutor:
         return CellOptions(
             check_language(language),
             check_seconds("timeout", timeout),
-            check_limit(output_char_limit, self.output_char_limit),
+            check_output_limit(output_char_limit, self.output_char_limit),
             str(self.images_dir),
+            budget=check_budget(budget),
             report_changes=self._report_changes,
             restore_cwd="" if self.working_dir is None else str(self.working_dir),
             policy=self.approval_policy,
@@ -228,7 +248,17 @@ class CodeExecutor:
             patience=self.approval_timeout,
             stop_clock=stop_clock,
             guarded=self.require_shell_escape,
+            functions=self._functions,
+            host="ask" if self.approve_tool_calls else "accept",
         )
+
+
+def _warn_of_unused(why: str, **given: object) -> None:
+    """Warns of parameters of ipybox's that have no effect here."""
+    for parameter, value in given.items():
+        if value is not None:
+            text = f"CodeExecutor({parameter}=) has no effect and will be removed: {why} in kernelbox"
+            warnings.warn(text, DeprecationWarning, stacklevel=4)
 
 
 def _check_log_level(level: object) -> str:

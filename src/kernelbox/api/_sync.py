@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 
-from kernelbox.api._configured import kernels
-from kernelbox.base._errors import InvalidInput, KernelNotFound, attach_attempts
-from kernelbox.core._arguments import check_key, check_language, check_limit, check_timeout
-from kernelbox.core._cell_options import CellOptions
-from kernelbox.core._images import choose_images_dir
-from kernelbox.core._options import KernelOptions, at_level
+from kernelbox.api._configured import kernels, kernels_of_all_homes, warn_on_loop
+from kernelbox.api._kernel_object import choose_tools
+from kernelbox.base._errors import KernelNotFound, StoreFailed
+from kernelbox.base._suggestions import suggest_arguments
+from kernelbox.core._arguments import check_key
+from kernelbox.core._cell_options import CellOptions, cell_options
+from kernelbox.core._options import NO_OPTIONS, KernelOptions, choose_sandbox
+from kernelbox.core.approvals._approve import check_approve
+from kernelbox.core.cells._attempts import attempts, check_attempts, run_attempts
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.shells._blocking_cell import holds_commands, run_cell, stream_cell
 from kernelbox.wire._layout import is_kernel_id
@@ -19,15 +22,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from kernelbox.api._kernel import Kernel
     from kernelbox.base._limits import Limits
+    from kernelbox.core._arguments import LanguageName
     from kernelbox.core._executor_values import ToolEvent
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._options import Sandbox, SandboxLevel
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
+    from kernelbox.core.cells._host_functions import Tools
     from kernelbox.host.store._record import Lifetime
 
 
+@suggest_arguments
 def get_or_create(
     name: str,
     *,
@@ -40,8 +47,8 @@ def get_or_create(
     limits: Limits | Mapping[str, object] | None = None,
     sandbox: Sandbox | None = None,
     sandbox_level: SandboxLevel | None = None,
-) -> KernelRecord:
-    """Returns the live kernel of a name, a new one if there is none.
+) -> Kernel:
+    """Returns the live kernel of a name, a new one if there is none. It is a KernelRecord with methods.
 
     Raises KernelExists if the live one has other options than those given. `lifetime="process"` is for a kernel that
     must not outlive this process. `limits` is what the kernel may use, such as `{"memory": "512MB"}`: see `Limits`.
@@ -50,22 +57,24 @@ def get_or_create(
     StartFailed where that cannot be done. `sandbox_level="srt"` has it confined by sandbox-runtime as well, whose proxy
     lets it reach the domains that the configuration allows. See docs/sandbox.md.
     """
-    options = KernelOptions(
-        session_name, tags, cwd, env, lifetime, kernel_type, limits, at_level(sandbox, sandbox_level)
-    )
-    return kernels().get_or_create(name, options)
+    chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
+    options = KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits, chosen)
+    return _object(kernels(), name, options, create=False)
 
 
+@suggest_arguments
 def execute(
     kernel: KernelRecord | str,
     code: str,
     *,
-    language: str = "python",
+    language: LanguageName = "python",
     timeout: float | None = None,
     images_dir: str | os.PathLike[str] | None = None,
     approve: Approve | None = None,
     policy: ApprovalPolicy | None = None,
     output_char_limit: int | None = None,
+    budget: int | None = None,
+    tools: Tools | None = None,
 ) -> ExecutionResult:
     """Runs code in a kernel and returns the result; errors of the code are in the result and are not raised.
 
@@ -73,23 +82,28 @@ def execute(
     less stand for KERNELBOX_EXECUTION_TIMEOUT. With `approve`, shell commands are held until it has been called with a
     SyncApprovalRequest: True from it accepts, a string rejects with that reason, anything else rejects. The rules of
     a `policy` decide first; with a policy and no `approve`, what would be asked is rejected. `output_char_limit` is how
-    many characters are kept of each text, 0 for all; it defaults to KERNELBOX_OUTPUT_CHAR_LIMIT.
+    many characters are kept of each text, 0 for all; it defaults to KERNELBOX_OUTPUT_CHAR_LIMIT. `budget` is how many
+    characters the result's `text` may have: what tells a model most is kept.
     """
-    here, approve = kernels(), _check_approve(approve)
-    options = _cell_options(here, language, timeout, images_dir, approve, policy, output_char_limit)
+    warn_on_loop("execute()")
+    here, approve = kernels(), check_approve(approve)
+    options = _cell_options(here, language, timeout, images_dir, approve, policy, output_char_limit, budget, tools)
     return run_cell(here, kernel, code, options, approve)
 
 
+@suggest_arguments
 def stream(
     kernel: KernelRecord | str,
     code: str,
     *,
-    language: str = "python",
+    language: LanguageName = "python",
     timeout: float | None = None,
     images_dir: str | os.PathLike[str] | None = None,
     approve: Approve | bool | None = None,
     policy: ApprovalPolicy | None = None,
     output_char_limit: int | None = None,
+    budget: int | None = None,
+    tools: Tools | None = None,
 ) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     """Runs code and yields each output as it comes, the result last. Leaving the loop interrupts the cell.
 
@@ -98,24 +112,28 @@ def stream(
     The options are those of `execute`; with `approve=True` the requests are yielded instead, to be answered
     before the next item is asked for.
     """
+    warn_on_loop("stream()")
     approve = None if approve is False else approve
     here = kernels()
-    options = _cell_options(here, language, timeout, images_dir, approve, policy, output_char_limit)
+    options = _cell_options(here, language, timeout, images_dir, approve, policy, output_char_limit, budget, tools)
     return stream_cell(here, kernel, code, options, approve, may_pause=True)
 
 
+@suggest_arguments
 def execute_with_retry(
     kernel: KernelRecord | str,
     code: str,
     on_error_fn: Callable[[ExecutionResult, int], str | None],
     *,
     max_attempts: int | None = None,
-    language: str = "python",
+    language: LanguageName = "python",
     timeout: float | None = None,
     images_dir: str | os.PathLike[str] | None = None,
     approve: Approve | None = None,
     policy: ApprovalPolicy | None = None,
     output_char_limit: int | None = None,
+    budget: int | None = None,
+    tools: Tools | None = None,
 ) -> ExecutionResult:
     """Runs code until it succeeds, asking `on_error_fn(result, attempt)` for new code after each failure.
 
@@ -123,37 +141,11 @@ def execute_with_retry(
     is max_attempts_exceeded. A kernel that an attempt ends is restarted for the next; one that was destroyed
     meanwhile is not, if `kernel` is its record or id: its result is returned at once.
     """
-    if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 0):
-        raise InvalidInput("max_attempts", max_attempts, "use a whole number, or None or 0 for the configured one")
-    if not callable(on_error_fn):
-        raise InvalidInput("on_error_fn", on_error_fn, "use a function of a result and the number of the attempt")
-    here, approve = kernels(), _check_approve(approve)
-    options = _cell_options(here, language, timeout, images_dir, approve, policy, output_char_limit)
-    allowed = max_attempts or here.config.max_retries
-    attempts = []
-    for attempt in range(1, allowed + 1):
-        result = run_cell(here, kernel, code, options, approve)
-        attempts.append(result.snapshot(attempt, code))
-        result.attempts = attempts
-        if result.ok:
-            return result
-        if attempt == allowed:
-            break
-        if result.state == "lost" and not _can_go_on(kernel):
-            return result
-        try:
-            code = _next_code(on_error_fn(result, attempt), code)
-        except BaseException as exc:
-            attach_attempts(exc, attempts)
-            raise
-    result.status = "max_attempts_exceeded"
-    return result
-
-
-def _next_code(answer: object, code: str) -> str:
-    if answer is not None and not isinstance(answer, str):
-        raise InvalidInput("the return value of on_error_fn", answer, "return new code, or None to try again")
-    return code if answer is None else answer
+    here, approve = kernels(), check_approve(approve)
+    allowed = check_attempts(on_error_fn, max_attempts, here.config.max_retries)
+    options = _cell_options(here, language, timeout, images_dir, approve, policy, output_char_limit, budget, tools)
+    steps = attempts(code, allowed, lambda: _can_go_on(kernel))
+    return run_attempts(steps, lambda code: run_cell(here, kernel, code, options, approve), on_error_fn)
 
 
 def _can_go_on(kernel: KernelRecord | str) -> bool:
@@ -182,11 +174,26 @@ def destroy(name: KernelRecord | str) -> bool:
     return kernels().destroy(_key(name))
 
 
-def list_kernels() -> list[KernelRecord]:
-    """Returns all kernels, oldest first, with what each uses."""
+@suggest_arguments
+def list_kernels(*, all_homes: bool = False) -> list[KernelRecord]:
+    """Returns all kernels, oldest first, with what each uses.
+
+    With `all_homes` they are those of every home of this user on this machine, as objects that know their home.
+    """
     from kernelbox.host.engines._limiting import measured
 
-    return measured(kernels().all())
+    if not all_homes:
+        return measured(kernels().all())
+    return [*measured([kernel for here in kernels_of_all_homes() for kernel in _objects(here)])]
+
+
+def _objects(here: Kernels) -> list[KernelRecord]:
+    from kernelbox.api._kernel import Kernel
+
+    try:
+        return [Kernel.of(here, record, NO_OPTIONS) for record in here.all()]
+    except StoreFailed:
+        return []  # a copy, or another machine's: it cannot be used, and `doctor` says why
 
 
 def status(kernel: KernelRecord | str) -> KernelRecord:
@@ -194,6 +201,7 @@ def status(kernel: KernelRecord | str) -> KernelRecord:
     return kernels().look(_key(kernel))
 
 
+@suggest_arguments
 def create(
     name: str,
     *,
@@ -206,47 +214,61 @@ def create(
     limits: Limits | Mapping[str, object] | None = None,
     sandbox: Sandbox | None = None,
     sandbox_level: SandboxLevel | None = None,
-) -> KernelRecord:
+) -> Kernel:
     """Opens a kernel under a name that no live kernel has; raises KernelExists. The options are `get_or_create`'s."""
-    options = KernelOptions(
-        session_name, tags, cwd, env, lifetime, kernel_type, limits, at_level(sandbox, sandbox_level)
-    )
-    return kernels().create(name, options)
+    chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
+    options = KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits, chosen)
+    return _object(kernels(), name, options, create=True)
 
 
-def wipe(*, stale: bool = False) -> list[str]:
+@suggest_arguments
+def wipe(*, stale: bool = False, all_homes: bool = False) -> list[str]:
     """Destroys all kernels, and ends the templates; returns the kernels' ids.
 
     With `stale`, ends only the kernels that have been idle for longer than KERNELBOX_KERNEL_IDLE_TIMEOUT: each name
-    tells so when it is next used.
+    says so when it is next used. With `all_homes`, this is done in every home of this user.
     """
-    return kernels().cull() if stale else kernels().wipe()
+    ended = []
+    for here in kernels_of_all_homes() if all_homes else [kernels()]:
+        try:
+            ended += here.cull() if stale else here.wipe()
+        except StoreFailed:
+            if not all_homes:
+                raise
+    return ended
 
 
-def _check_approve(approve: Approve | None) -> Approve | None:
-    if approve is not None and not callable(approve):
-        raise InvalidInput("approve", approve, "use a function, which is called with each request")
-    return approve
+def _object(here: Kernels, name: str, options: KernelOptions, *, create: bool) -> Kernel:
+    from kernelbox.api._kernel import Kernel  # most calls of the command line need none
+
+    record = here.create(name, options) if create else here.get_or_create(name, options)
+    return Kernel.of(here, record, options)
 
 
 def _cell_options(
     here: Kernels,
-    language: str,
+    language: LanguageName,
     timeout: float | None,
     images_dir: str | os.PathLike[str] | None,
     approve: Approve | bool | None,
     policy: ApprovalPolicy | None,
     output_char_limit: int | None,
+    budget: int | None,
+    tools: Tools | None,
 ) -> CellOptions:
     """Checks what was asked for and returns it as one value."""
-    holds = (approve is not None or policy is not None) and holds_commands(approve, policy)
-    return CellOptions(
-        check_language(language),
-        check_timeout(timeout, here.config.execution_timeout),
-        check_limit(output_char_limit, here.config.output_char_limit),
-        here.home if images_dir in (None, "") else choose_images_dir(images_dir),
+    return cell_options(
+        here.config,
+        here.home,
+        language=language,
+        timeout=timeout,
+        images_dir=images_dir,
+        output_char_limit=output_char_limit,
+        budget=budget,
         policy=policy,
-        shell="ask" if holds else "accept",
+        shell="ask" if holds_commands(approve, policy) else "accept",
+        functions=None if tools is None else choose_tools(tools),
+        host="accept" if approve is None else "ask",
     )
 
 

@@ -1,1 +1,1 @@
-"""What every room above the wire uses: the errors and the configuration."""
+"""The errors, the configuration and the text functions that every room above the wire uses."""

@@ -1,4 +1,4 @@
-"""Options that several command lines of ours have: those of `kernelbox`, and that of `python -m kernelbox.gateway`."""
+"""Options that the commands of `kernelbox` and `python -m kernelbox.gateway` share."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from argparse import ArgumentParser, ArgumentTypeError
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
-# int() takes no text of thousands of digits, and nothing is counted that needs so many.
+# int() rejects texts of thousands of digits, and no count needs that many.
 MOST_DIGITS = 18
 
 _EACH_KERNEL = "what each kernel may use, such as memory=512MB; may be repeated (KERNELBOX_LIMIT_*)"
 
 
 def add_limit_option(parser: ArgumentParser, text: str = _EACH_KERNEL) -> None:
-    """Adds what `parse_limits` reads."""
+    """Adds the option that `parse_limits` reads."""
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE", help=text)
 
 
 def add_sandbox_options(parser: ArgumentParser, whom: str) -> None:
-    """Adds what `choose_sandbox` takes; `whom` says which kernels are confined."""
+    """Adds the options for `choose_sandbox`; `whom` says which kernels are confined."""
     parser.add_argument("--sandbox", action="store_true", help=f"confine {whom}: see docs/sandbox.md")
     parser.add_argument("--sandbox-config", metavar="FILE", help="what the sandbox allows; needs --sandbox")
     parser.add_argument(
@@ -29,13 +29,15 @@ def add_sandbox_options(parser: ArgumentParser, whom: str) -> None:
 
 
 def seconds(text: str) -> float:
-    """Returns a number of seconds, which may be negative."""
+    """Returns a number of seconds, 0 or more."""
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
     if not abs(value) < float("inf"):
         raise ArgumentTypeError(f"{text!r} is not a number of seconds")
+    if value < 0:
+        raise ArgumentTypeError(f"{text!r} is less than 0 seconds")
     return value
 
 

@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 DEFAULT_HOME = ".kernelbox"
 
-# Characters of each text that a result keeps by default: beyond, head and tail are kept. KERNELBOX_OUTPUT_CHAR_LIMIT
-# has another number for the functions, the command line and the HTTP service.
+# Characters of each text in a result by default; of a longer text, the head and the tail are kept.
+# KERNELBOX_OUTPUT_CHAR_LIMIT changes it for the functions, the command line and the HTTP service.
 OUTPUT_CHARACTERS = 10_000
 
-# For CodeExecutor, whose results are meant to be complete. A cell that prints for ever must not fill the memory of its
-# host: a few times as many bytes are in use while a cell runs.
+# For CodeExecutor, whose results are meant to be complete. A cell that prints for ever must not fill the host's memory:
+# a running cell uses a few times this many bytes.
 EXECUTOR_CHARACTERS = 20_000_000
 
-# For MCP, whose clients get a few thousand (mcp/_results.py) and can read the rest.
+# For MCP, whose clients get a few thousand characters (mcp/_results.py) and can read the rest.
 TOOL_CALL_CHARACTERS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class KernelBoxConfig:
-    """What the KERNELBOX_* variables say. Paths are absolute: a later chdir changes nothing.
+    """The settings in the KERNELBOX_* variables. Paths are absolute, so a later chdir changes nothing.
 
-    A path may be given as any path-like object, and None where a text is expected stands for the default.
+    Any path-like object is accepted as a path, and None instead of a text means the default.
     """
 
     max_retries: int = 5
@@ -61,10 +61,13 @@ class KernelBoxConfig:
     limit_file_size: int = 0
     limit_disk: int = 0
     cgroups: bool = True
+    checkpoints: int = 5
+    checkpoint_memory: int = 512_000_000
+    checkpoint_age: float = 0.0
 
     @classmethod
     def from_env(cls) -> KernelBoxConfig:
-        """Reads the environment; the same variables give the same object, whose paths were fixed at first use."""
+        """Reads the environment. The same variables give the same object, whose paths are fixed at first use."""
         raw = tuple(map(_environment.get, _KEYS))
         known = _resolved.get(raw)
         if known is None:
@@ -79,7 +82,7 @@ class KernelBoxConfig:
 
     @property
     def limits(self) -> dict[str, float]:
-        """What a kernel may use unless its opener says otherwise, by the names of `Limits`; 0 is no limit."""
+        """The limits of a kernel whose opener sets none, by the names of `Limits`; 0 is no limit."""
         names = [name for name in self.__match_args__ if name.startswith("limit_")]
         return {name.removeprefix("limit_"): getattr(self, name) for name in names}
 
@@ -88,12 +91,12 @@ class KernelBoxConfig:
             self._make_absolute()
         except FileNotFoundError as exc:
             raise StoreFailed(
-                "the current directory has been deleted, and kernels are kept in a directory relative to it; change to "
-                "another, or set KERNELBOX_HOME to an absolute path"
+                "the current directory has been deleted, and the home of kernels is relative to it; change to another "
+                "directory, or set KERNELBOX_HOME to an absolute path"
             ) from exc
 
     def _make_absolute(self) -> None:
-        home = _absolute("KERNELBOX_HOME", self.home or DEFAULT_HOME)
+        home = _absolute("KERNELBOX_HOME", self.home) if self.home else find_home()
         registry = self.registry_path or os.path.join(home, "registry.json")
         runtime = self.runtime_dir or os.path.join(home, "runtime")
         object.__setattr__(self, "home", home)
@@ -103,6 +106,35 @@ class KernelBoxConfig:
         object.__setattr__(self, "key_file", key_file)
         object.__setattr__(self, "startup_code", self.startup_code or "")
         object.__setattr__(self, "kernel_type", self.kernel_type or "python3")
+
+
+def find_home() -> str:
+    """Returns the home that the working directory has, or the nearest one above it, as git finds a repository.
+
+    Without one it is `.kernelbox` in the working directory. A directory above counts only if this user owns it, no one
+    else can write to it, and kernelbox has sealed it; the seal is checked when the home is used.
+    """
+    here = directory = os.getcwd()
+    home = os.path.join(here, DEFAULT_HOME)
+    while not os.path.lexists(home):
+        parent = os.path.dirname(directory)
+        if parent == directory:
+            return os.path.join(here, DEFAULT_HOME)
+        directory = parent
+        above = os.path.join(directory, DEFAULT_HOME)
+        if _may_be_ours(above):
+            return above
+    return home
+
+
+def _may_be_ours(home: str) -> bool:
+    try:
+        info = os.lstat(home)
+        sealed = os.lstat(os.path.join(home, "seal"))
+    except OSError:
+        return False
+    owned = {info.st_uid, sealed.st_uid} == {os.geteuid()} if hasattr(os, "geteuid") else True
+    return owned and info.st_mode & 0o170022 == 0o040000  # a directory, which no one else can write to
 
 
 _LIMIT = "KERNELBOX_LIMIT_"
@@ -115,13 +147,13 @@ def limits_as_variables(limits: Limits | None) -> dict[str, str]:
 
 
 def set_limits(limits: Limits | None) -> None:
-    """Sets limits for all kernels that this process opens, above those that its variables set."""
+    """Sets limits for all kernels that this process opens; they replace those of its variables."""
     os.environ.update(limits_as_variables(limits))
 
 
 def _absolute(variable: str, path: str) -> str:
     expanded = os.path.expanduser(path)
-    if expanded.startswith("~"):  # a directory of that name would be made in the working directory
+    if expanded.startswith("~"):  # otherwise a directory of that name would appear in the working directory
         user = expanded.partition("/")[0]
         raise InvalidInput(variable, path, f"there is no home directory {user}; for a file of that name use ./{user}")
     return os.path.abspath(expanded)
@@ -193,7 +225,7 @@ def _modules(variable: str, text: str) -> tuple[str, ...]:
     return names
 
 
-# variable, field, how its text is read
+# variable, field, parser
 VARIABLES: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("KERNELBOX_MAX_RETRIES", "max_retries", _integer(1)),
     ("KERNELBOX_EXECUTION_TIMEOUT", "execution_timeout", _number(0, above=True)),
@@ -218,30 +250,33 @@ VARIABLES: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("KERNELBOX_LIMIT_FILE_SIZE", "limit_file_size", _limit("file_size")),
     ("KERNELBOX_LIMIT_DISK", "limit_disk", _limit("disk")),
     ("KERNELBOX_CGROUPS", "cgroups", _switch),
+    ("KERNELBOX_CHECKPOINTS", "checkpoints", _integer(1)),
+    ("KERNELBOX_CHECKPOINT_MEMORY", "checkpoint_memory", _limit("memory")),
+    ("KERNELBOX_CHECKPOINT_AGE", "checkpoint_age", _number(0)),
 )
 
-# Every call asks for the configuration. os.environ answers each question by way of an exception; the dict below it,
-# whose keys are encoded, answers all of them in a microsecond.
+# Every call reads the configuration. os.environ raises an exception inside for each missing variable; the dict below
+# it, whose keys are encoded, answers for all of them in a microsecond.
 _environment: Mapping[Any, object] = getattr(os.environ, "_data", os.environ)
 _KEYS = tuple(
     os.environ.encodekey(variable) if _environment is not os.environ else variable for variable, _, _ in VARIABLES
 )
 
-# What only the servers read.
+# Only the servers read these.
 TOKEN_VARIABLES = ("KERNELBOX_TOKEN", "KERNELBOX_MCP_TOKEN")
 
-# What is set in every kernel, so that its children know it.
+# Every kernel has these, for its children.
 _GIVEN_VARIABLES = ("KERNELBOX_KERNEL_ID",)
 
 
 def unknown_variables() -> list[str]:
-    """Returns the names of variables that look like settings and are none: most are misspelt."""
+    """Returns the names of variables that look like settings but are not, mostly misspellings."""
     known = {*TOKEN_VARIABLES, *_GIVEN_VARIABLES, *(variable for variable, _, _ in VARIABLES)}
     return sorted(name for name in os.environ if name.startswith("KERNELBOX_") and name not in known)
 
 
 def refuse_unknown_limits() -> None:
-    """Raises InvalidInput for a limit that there is not: a kernel would be started without the one that was meant."""
+    """Raises InvalidInput for an unknown limit: a kernel would start without the limit that was meant."""
     for name in unknown_variables():
         if name.startswith(_LIMIT):
             from kernelbox.base._limits import NAMES

@@ -1,4 +1,4 @@
-"""The `.env` file of a workspace: names and values, one pair on a line. Nothing in it is expanded or run."""
+"""The `.env` file of a workspace: one name and value per line. Nothing in it is expanded or run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
 
 
 def read_dotenv(path: str) -> tuple[dict[str, str], list[int]]:
-    """Returns what a file says, and the numbers of the lines that say nothing; no file says nothing.
+    """Returns the pairs in a file, and the numbers of the lines that could not be parsed; a missing file has none.
 
     Raises InvalidInput for a file that cannot be read.
     """
@@ -35,12 +35,12 @@ def read_dotenv(path: str) -> tuple[dict[str, str], list[int]]:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Opens a file; in the place of a pipe it does not wait for the other end."""
+    """Opens a file without waiting for the other end if it is a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def parse_dotenv(text: str) -> tuple[dict[str, str], list[int]]:
-    """Returns the pairs in a text, and the numbers of the lines that are none: other programs may understand them."""
+    """Returns the pairs in a text, and the numbers of the other lines, which other programs may understand."""
     pairs: dict[str, str] = {}
     unread: list[int] = []
     lines = iter(enumerate(text.splitlines(), 1))
@@ -69,7 +69,7 @@ def parse_dotenv(text: str) -> tuple[dict[str, str], list[int]]:
 
 
 def _closing(line: str, quote: str) -> int:
-    """Returns where a quoted value ends in a line; -1 if it goes on in the next one."""
+    """Returns where a quoted value ends in a line; -1 if it continues on the next one."""
     at = 0
     while at < len(line):
         if line[at] == "\\" and quote == '"':

@@ -1,4 +1,4 @@
-"""The address and the token of a server of ours, checked."""
+"""Checks of a server's address and token."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _SHORTEST_TOKEN = 16
 
 
 def join_address(host: str, port: int) -> str:
-    """Returns a host and a port as a URL has them."""
+    """Returns a host and a port as they are written in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def check_port(port: object) -> int:
-    """Returns the number of a port, 0 for any; raises InvalidInput. The system takes others for the remainder."""
+    """Returns the number of a port, 0 for any; raises InvalidInput, because the system would use the remainder."""
     if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= _LARGEST_PORT:
         raise InvalidInput("port", port, f"use a whole number from 0 to {_LARGEST_PORT}")
     return port

@@ -1,4 +1,4 @@
-"""Environments: which of our own variables kernels, templates and servers get, and which a file may set."""
+"""Environments: which of the host's variables kernels, templates and servers get, and which a file may set."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 
 def wants_color() -> bool:
@@ -16,7 +16,7 @@ def wants_color() -> bool:
 
 
 def kernel_environment() -> dict[str, str]:
-    """Returns the caller's environment, as kernels of the synchronous API get it."""
+    """Returns the environment of the synchronous API's kernels: the caller's own."""
     return _with_own_programs(dict(os.environ))
 
 
@@ -27,18 +27,26 @@ _LIBRARY_NAMES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 def scrubbed_environment(kernel_env: dict[str, str]) -> dict[str, str]:
     """Returns the environment of an executor's kernel: `kernel_env` and a short list of harmless variables."""
-    harmless = {
+    return {**_with_own_programs(_harmless_variables()), **kernel_env}
+
+
+def server_environment(env: dict[str, str]) -> dict[str, str]:
+    """Returns the environment of a tool server: `env` and the same variables; `python` is the one of the caller."""
+    return {**_harmless_variables(), **env}
+
+
+def _harmless_variables() -> dict[str, str]:
+    return {
         name: value
         for name, value in os.environ.items()
         if name in (*_HARMLESS_NAMES, *_LIBRARY_NAMES) or name.startswith("LC_")
     }
-    return {**_with_own_programs(harmless), **kernel_env}
 
 
 def _with_own_programs(env: dict[str, str]) -> dict[str, str]:
-    """Puts the directory of the interpreter first on the PATH if that is in a virtual environment not activated.
+    """Puts the interpreter's directory first on the PATH if it belongs to a virtual environment that is not activated.
 
-    So `!python` and `!pip` in a cell are the ones of the kernel. Where the PATH has the directory, its order is kept.
+    So `!python` and `!pip` in a cell are those of the kernel. A PATH that has the directory is not changed.
     """
     programs, path = os.path.dirname(sys.executable), env.get("PATH", os.defpath)
     if sys.prefix == sys.base_prefix or not programs or programs in path.split(os.pathsep):
@@ -46,43 +54,52 @@ def _with_own_programs(env: dict[str, str]) -> dict[str, str]:
     return {**env, "PATH": os.pathsep.join((programs, path))}
 
 
-# What a variable of a server is called that is for kernels, as ipybox has it: KERNEL_ENV_X becomes X.
+# The prefix of a server's variables for its kernels, as in ipybox: KERNEL_ENV_X becomes X.
 _KERNEL_PREFIX = "KERNEL_ENV_"
 
-
-# What a file has set, for kernels and for the parameters of tool servers. It is not in os.environ: libraries here, and
-# programs that are started here, would take what to load from it (OPENSSL_CONF), or whom to trust (SSL_CERT_FILE).
+# Variables that a file has set, for kernels and for the parameters of tool servers. They are not in os.environ, because
+# they could tell libraries and child programs of the host what to load (OPENSSL_CONF) or trust (SSL_CERT_FILE).
 _from_file: dict[str, str] = {}
 
 
 def variables_for_kernels() -> dict[str, str]:
-    """Returns the caller's variables that are for kernels, by the names that they have there."""
+    """Returns the caller's variables for kernels, under their names in the kernels."""
     known = {**_from_file, **os.environ}
     names = [name for name in known if name.startswith(_KERNEL_PREFIX) and name != _KERNEL_PREFIX]
     return {name.removeprefix(_KERNEL_PREFIX): known[name] for name in names}
 
 
 def environment_of_server(kernel_env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the caller's environment for a server that passes these variables, and no others, on to kernels."""
+    """Returns the caller's environment for a server that passes only these variables on to kernels."""
     others = {name: value for name, value in os.environ.items() if not name.startswith(_KERNEL_PREFIX)}
     return {**others, **{f"{_KERNEL_PREFIX}{name}": value for name, value in kernel_env.items()}}
 
 
-# Variables that say which programs and code are run, and how kernelbox works: a file in a folder that another user
-# may have made, and that cells can write, sets them neither here nor in kernels.
-_NAMES_NOT_FROM_FILES = frozenset({"PATH", "HOME", "SHELL", "ENV", "IFS", "NODE_OPTIONS", "VIRTUAL_ENV", "IPYTHONDIR"})
-_PREFIXES_NOT_FROM_FILES = ("KERNELBOX_", "PYTHON", "LD_", "DYLD_", "BASH_", "PIP_", "UV_", "GIT_", "XDG_")
+# The last words of the variables that a file may set: secrets, and whose they are. Another user may have made the
+# folder of the file, and cells can write to it. Any other variable may decide what some program loads or runs, and no
+# list of those is complete (OPENSSL_CONF, PERL5LIB, MAKEFLAGS, MPLBACKEND).
+_WORDS_FROM_FILES = frozenset(
+    {"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "ID", "USER", "USERNAME", "EMAIL", "ORG", "ACCOUNT", "REGION"}
+)
 
 
-def add_variables(pairs: Mapping[str, str]) -> list[str]:
-    """Adds variables of a file that the caller has not set; returns the names of those that a file may not set."""
-    refused = [name for name in pairs if _decides_what_runs(name.removeprefix(_KERNEL_PREFIX))]
-    _from_file.update((name, value) for name, value in pairs.items() if name not in refused and "\0" not in value)
-    return refused
+def add_variables(pairs: Mapping[str, str], allowed: Collection[str] = ()) -> tuple[list[str], list[str]]:
+    """Adds the variables of a file: those that hold secrets, and those `allowed` by name. The caller's own win.
+
+    Returns the names of those that it has set, and of those that a file may not set.
+    """
+    refused = [name for name in pairs if not _may_come_from_file(name, allowed)]
+    added = {name: value for name, value in pairs.items() if name not in (*refused, *os.environ) and "\0" not in value}
+    _from_file.update(added)
+    return list(added), refused
 
 
-def _decides_what_runs(name: str) -> bool:
-    return name in _NAMES_NOT_FROM_FILES or name.startswith(_PREFIXES_NOT_FROM_FILES)
+def _may_come_from_file(name: str, allowed: Collection[str]) -> bool:
+    bare = name.removeprefix(_KERNEL_PREFIX)
+    if name in allowed or bare in allowed:
+        return True
+    is_secret = bare.rpartition("_")[2] in _WORDS_FROM_FILES
+    return is_secret and bare not in _HARMLESS_NAMES and not bare.startswith("KERNELBOX_")
 
 
 def host_variable(name: str) -> str | None:
@@ -91,25 +108,14 @@ def host_variable(name: str) -> str | None:
 
 
 def tool_variable(name: str) -> str | None:
-    """Returns a variable that the parameters of a tool server name: the host's, or one of a file."""
+    """Returns a variable that the parameters of a tool server name: the host's own, or one from a file."""
     return os.environ.get(name, _from_file.get(name))
 
 
-# What a template is started with. Its children get their own environment, but can read the one it began with
-# (/proc/self/environ), so nothing secret may be in it; and what libraries read while they are imported belongs
-# to its identity.
-_TEMPLATE_PREFIXES = (
-    "PYTHON",
-    "LC_",
-    "LD_",
-    "DYLD_",
-    "OMP_",
-    "OPENBLAS_",
-    "MKL_",
-    "NUMEXPR_",
-    "MPL",
-    "CUDA_",
-)
+# The variables that a template starts with. Its children get their own environment but can read this one
+# (/proc/self/environ), so it must not contain secrets. It has what libraries read while they are imported, and kernels
+# that differ in it have different templates.
+_TEMPLATE_PREFIXES = ("PYTHON", "LC_", "LD_", "DYLD_", "OMP_", "OPENBLAS_", "MKL_", "NUMEXPR_", "MPL", "CUDA_")
 
 
 def template_environment(env: dict[str, str]) -> dict[str, str]:

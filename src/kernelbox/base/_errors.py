@@ -5,39 +5,37 @@
     ├── KernelNotFound (LookupError)       no kernel has this name or id
     ├── KernelExists (FileExistsError)     the name is taken by a live kernel
     ├── KernelDied (ConnectionError)       the kernel ended; the sentence says how
-    ├── KernelBusy (TimeoutError)          a cell runs in the kernel, which answers no question meanwhile
+    ├── KernelBusy (TimeoutError)          a cell runs in the kernel, which answers no queries meanwhile
+    ├── CannotCopy (RuntimeError)          something in the kernel cannot be copied; `reasons` says what
+    ├── CheckpointNotFound (LookupError)   the kernel has no such checkpoint
     ├── LimitReached (RuntimeError)        a server has as many kernels or cells as it may have
     ├── StartFailed (RuntimeError)         a kernel or its template could not be started
     ├── StoreFailed (OSError)              the registry or the runtime directory cannot be used
     ├── ApprovalClosed (RuntimeError)      an approval was answered twice, or too late
     ├── ExecutorStopped (RuntimeError)     a CodeExecutor was used before start() or after stop()
-    ├── ToolServerFailed (ConnectionError) an MCP server could not be reached, or left
-    ├── InheritedStream (RuntimeError)     a fork went on with a stream that its parent has open
-    ├── CodeExecutionError                 code failed in a CodeExecutor; carries what it had written
+    ├── ToolServerFailed (ConnectionError) an MCP server could not be reached, or closed the connection
+    ├── InheritedStream (RuntimeError)     a forked process used a stream that its parent has open
+    ├── MissingExtra (ImportError)         a part of kernelbox needs packages that are not installed
+    ├── CodeExecutionError                 code failed in a CodeExecutor; carries its output
     └── ExecutionTimeout (TimeoutError)    code took too long in a CodeExecutor; carries the same
 
-What the code in a cell does is never raised by `kernelbox.execute`: it is a result. A CodeExecutor raises it.
+`kernelbox.execute` never raises what the code in a cell raises: that is part of its result. A CodeExecutor raises it.
 """
 
 from __future__ import annotations
 
 import errno
 
+from kernelbox.wire.results._cell_errors import CodeExecutionError as CodeExecutionError
+from kernelbox.wire.results._cell_errors import ExecutionTimeout as ExecutionTimeout
+from kernelbox.wire.results._cell_errors import KernelBoxError as KernelBoxError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
-    from typing import Any, Literal, Self
+    from typing import Any
 
-    from kernelbox.wire._results import AttemptSnapshot, ErrorInfo, ExecutionResult
-
-
-class KernelBoxError(Exception):
-    """The base of all of them."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the finished sentence and the fields, whatever the constructor was given."""
-        return _rebuild, (type(self), self.args, self.__dict__)
+    from kernelbox.wire._results import AttemptSnapshot, ExecutionResult
 
 
 class InvalidInput(KernelBoxError, ValueError):
@@ -48,31 +46,44 @@ class InvalidInput(KernelBoxError, ValueError):
 
     @classmethod
     def saying(cls, sentence: str) -> InvalidInput:
-        """Makes one for what no single value is to blame for: something is missing, or is there twice."""
+        """Makes one that no single value causes: something is missing, or given twice."""
         exc = cls.__new__(cls)
         exc.args = (sentence,)
         return exc
 
 
 class KernelNotFound(KernelBoxError, LookupError):
-    """Raised when no kernel has the name or id that was given."""
+    """Raised when no kernel has the given name or id."""
 
-    def __init__(self, key: str) -> None:
-        super().__init__(f"there is no kernel {key!r}; list_kernels(), or `kernelbox list`, shows those there are")
+    def __init__(self, key: str, home: str = "") -> None:
+        where = f" in {home!r}" if home else ""
+        everywhere = "; `kernelbox list --all` shows those of all your directories" if home else ""
+        super().__init__(
+            f"there is no kernel {key!r}{where}; list_kernels(), or `kernelbox list`, shows them{everywhere}"
+        )
         self.key = key
 
 
 class KernelExists(KernelBoxError, FileExistsError):
-    """Raised when a kernel is to be created under the name of a live one, or the live one is not what was asked for."""
+    """Raised when the name of a new kernel belongs to a live one, or when the live one has other options.
 
-    def __init__(self, name: str, differences: Sequence[str] = ()) -> None:
+    Also when it is to follow a `dead` one with fewer walls: the name keeps those until it is destroyed.
+    """
+
+    def __init__(self, name: str, differences: Sequence[str] = (), *, dead: bool = False) -> None:
+        if dead:
+            super().__init__(
+                f"the kernel {name!r} that died had {'; '.join(differences)}, and the next one keeps to that; leave "
+                "these out, destroy it, or choose another name"
+            )
+            return
         other = f", and has {'; '.join(differences)}" if differences else ""
         advice = "leave these out to use it, destroy it" if differences else "use it, destroy it"
         super().__init__(f"a kernel {name!r} is running already{other}; {advice}, or choose another name")
 
 
 class KernelDied(KernelBoxError, ConnectionError):
-    """Raised where there is no result to report a death in; `cause` says how the kernel ended."""
+    """Raised when there is no result that could report the death; `cause` says how the kernel ended."""
 
     def __init__(self, name: str, cause: str, advice: str = "") -> None:
         super().__init__(f"kernel {name!r} died: {cause}; {advice or f'get_or_create({name!r}) starts a fresh one'}")
@@ -80,16 +91,35 @@ class KernelDied(KernelBoxError, ConnectionError):
 
 
 class KernelBusy(KernelBoxError, TimeoutError):
-    """Raised when a kernel does not answer a question because a cell runs in it."""
+    """Raised when a kernel does not answer a query because a cell runs in it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"kernel {name!r} is busy; interrupt it, or ask again when it is idle")
 
 
-class LimitReached(KernelBoxError, RuntimeError):
-    """Raised by a server that has as much to do as it may have; nothing has been done.
+class CannotCopy(KernelBoxError, RuntimeError):
+    """Raised when a live kernel cannot be branched, checkpointed or rolled back; it goes on as it was.
 
-    `of_server` says whether it is the server as a whole, not one kernel; `retry_after` is in seconds.
+    `reasons` are sentences: what is in the way, and what to do about it.
+    """
+
+    def __init__(self, name: str, reasons: Sequence[str]) -> None:
+        super().__init__(f"kernel {name!r} cannot be copied: {'; '.join(reasons)}")
+        self.reasons = list(reasons)
+
+
+class CheckpointNotFound(KernelBoxError, LookupError):
+    """Raised when a kernel has no such checkpoint."""
+
+    def __init__(self, name: str, wanted: int | str | None = None) -> None:
+        which = "no checkpoint" if wanted is None else f"no checkpoint {wanted!r}"
+        super().__init__(f"kernel {name!r} has {which}; checkpoints() lists them")
+
+
+class LimitReached(KernelBoxError, RuntimeError):
+    """Raised by a server that has as many kernels or cells as it may have; nothing has been done.
+
+    `of_server` says whether the limit is the whole server's or one kernel's; `retry_after` is in seconds.
     """
 
     def __init__(self, sentence: str, *, of_server: bool, retry_after: int = 1) -> None:
@@ -107,12 +137,13 @@ class StoreFailed(KernelBoxError, OSError):
 
     @classmethod
     def because(cls, exc: OSError, path: str, doing: str = "write") -> StoreFailed:
-        """Builds the sentence for what the system refused."""
+        """Makes one for an error of the system. A name inside an open directory means nothing to a reader."""
+        where = exc.filename if str(exc.filename).startswith("/") else path
         advice = _ADVICE.get(exc.errno or 0, "set KERNELBOX_HOME to a directory that you can write to")
-        return cls(f"cannot {doing} {exc.filename or path!r}: {exc.strerror or exc}; {advice}")
+        return cls(f"cannot {doing} {where!r}: {exc.strerror or exc}; {advice}")
 
 
-# What the system says when it is we who have too much open, or it has too little memory: nothing about a kernel.
+# Errors that say nothing about a kernel: this process has too many open files, or the system too little memory.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
 _ADVICE = {
@@ -126,7 +157,7 @@ _ADVICE = {
 
 
 class ApprovalClosed(KernelBoxError, RuntimeError):
-    """Raised by a second answer to an approval request, and by one that comes too late."""
+    """Raised by a second answer to an approval request, and by a late one."""
 
     def __init__(self, call: str, outcome: str) -> None:
         super().__init__(f"{call:.200} was already {outcome}; an approval is answered once, while the cell waits")
@@ -151,78 +182,31 @@ class InheritedStream(KernelBoxError, RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(
-            "this stream belongs to the process that this one was forked from, which goes on with it; run code of "
-            "your own here"
+            "this stream belongs to the process that this one was forked from, which still uses it; start another "
+            "execution here"
         )
 
 
-class _Unfinished(KernelBoxError):
-    """What both ways to fail carry: everything the cell had written and shown, and what became of the kernel."""
+class MissingExtra(KernelBoxError, ImportError):
+    """Raised by a part of kernelbox that needs packages beyond the default install; `extra` names them."""
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__(message)
-        self.text: str | None = None
-        self.images: list[Path] = []
-        self.ename = self.evalue = self.traceback = ""
-        self.state: Literal["kept", "lost"] = "kept"
-        self.changed: dict[str, list[str]] | None = None
-
-    @classmethod
-    def of(cls, result: ExecutionResult, images: list[Path]) -> Self:
-        """Makes the error of a result."""
-        assert result.error is not None
-        exc = cls(cls._sentence(result.error))
-        exc.text = result.text or None
-        exc.images = images
-        exc.ename = result.error.ename
-        exc.evalue = result.error.evalue
-        exc.traceback = "\n".join(result.error.traceback)
-        exc.state = result.state
-        exc.changed = result.changed
-        return exc
-
-    @staticmethod
-    def _sentence(error: ErrorInfo) -> str:
-        return error.evalue
-
-
-class CodeExecutionError(_Unfinished):
-    """Raised when the code in a cell fails, or its kernel dies.
-
-    `str()` is the error and its traceback. `text` is everything a model should read: what the cell had written
-    before, then the traceback. `images`, `ename`, `evalue` and `traceback` are the parts; `state` says whether the
-    kernel's variables were kept or lost.
-    """
-
-    @staticmethod
-    def _sentence(error: ErrorInfo) -> str:
-        head, body = f"{error.ename}: {error.evalue}", "\n".join(error.traceback)
-        return head if body == head else f"{head}\n{body}"
-
-
-class ExecutionTimeout(_Unfinished, TimeoutError):
-    """Raised when the code in a cell takes too long; the fields are those of CodeExecutionError."""
+    def __init__(self, extra: str, purpose: str, lacking: str) -> None:
+        super().__init__(f"{purpose} need more packages ({lacking} is missing): pip install 'kernelbox[{extra}]'")
+        self.extra = extra
 
 
 def attach_attempts(exc: BaseException, attempts: list[AttemptSnapshot]) -> None:
-    """Leaves the attempts made so far on an exception that ends a retry."""
+    """Adds the attempts made so far to an exception that ends a retry."""
     exc.attempts = attempts  # type: ignore[attr-defined]  # read by the code that catches it
     exc.add_note(f"kernelbox: raised by on_error_fn after {len(attempts)} attempt(s); see .attempts")
 
 
 def attach_result(exc: BaseException, result: ExecutionResult | None, missed: list[Any]) -> None:
-    """Leaves what a cell had come to on the exception that stopped it, and the events that were not yielded."""
+    """Adds the result of a cell, and the events that were not yielded, to the exception that stopped it."""
     exc.result = result  # type: ignore[attr-defined]  # read by the code that catches it
     exc.missed = missed  # type: ignore[attr-defined]
     if result is not None and result.error is not None:
         exc.add_note(f"kernelbox: {result.error.evalue}")
-
-
-def _rebuild(cls: type[KernelBoxError], args: tuple[object, ...], fields: dict[str, object]) -> KernelBoxError:
-    exc = cls.__new__(cls, *args)
-    exc.args = args
-    exc.__dict__.update(fields)
-    return exc
 
 
 def _show(value: object) -> str:

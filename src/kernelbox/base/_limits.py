@@ -1,4 +1,4 @@
-"""What a kernel may use at the most: how limits are given, checked, compared and put in words."""
+"""The limits of a kernel: how they are parsed, checked, compared and shown."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# What a kernel needs for itself, and not less: its own memory, threads and files, and what it writes to its log.
+# The lowest limits: a kernel needs this much for its own memory, threads, files and log.
 _LEAST = {"memory": 32_000_000, "cpu": 1, "processes": 8, "files": 64, "file_size": 64_000, "disk": 64_000}
 NAMES = tuple(_LEAST)
 
 _SIZES = ("memory", "file_size", "disk")
 
-# The system counts in 64 bits, and has a bit for the sign.
+# The system uses 64 bits with a sign.
 _LARGEST = 2**62
 
 _BYTES = {"": 1, "b": 1}
@@ -31,11 +31,11 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a kernel and all that it starts may use. None stands for what KERNELBOX_LIMIT_* say, 0 for no limit.
+    """What a kernel and all its processes may use. None means the value of KERNELBOX_LIMIT_*, 0 means no limit.
 
-    `memory`, `file_size` (of one file) and `disk` (what may be added to the working directory) are in bytes, or texts
-    such as "512MB" and "1.5GiB". `cpu` is in seconds, or a text such as "10min". `processes` counts threads too;
-    `files` are open ones, of one process.
+    `memory`, `file_size` (of one file) and `disk` (added to the working directory) are in bytes, or texts such as
+    "512MB" and "1.5GiB". `cpu` is in seconds, or a text such as "10min". `processes` counts threads too; `files` are
+    the open files of one process.
     """
 
     memory: int | str | None = None
@@ -53,21 +53,22 @@ class Limits:
 
     @property
     def given(self) -> dict[str, float]:
-        """The limits that are not left to the configuration, as numbers by name."""
+        """The limits that are set here and not left to the configuration, as numbers by name."""
         return {name: amount for name in NAMES if (amount := getattr(self, name)) is not None}
 
     def over(self, configured: Mapping[str, float]) -> dict[str, float]:
-        """Returns the limits that hold: these, and the configured ones where nothing is said; none that is 0."""
+        """Returns the limits in force: these, and the configured ones for the rest; without those that are 0."""
         both = {**configured, **self.given}
         return {name: both[name] for name in NAMES if both.get(name)}
 
     def differences(self, held: Mapping[str, float]) -> list[str]:
-        """Says which of these a kernel with other limits does not have."""
-        return [
-            f"limits {name}={show_amount(name, held.get(name, 0))}, not {show_amount(name, amount)}"
-            for name, amount in self.given.items()
-            if held.get(name, 0) != amount
-        ]
+        """Describes which of these limits a kernel with the limits `held` does not have."""
+        return [_difference(name, held, amount) for name, amount in self.given.items() if held.get(name, 0) != amount]
+
+    def excesses(self, held: Mapping[str, float]) -> list[str]:
+        """Describes which of these limits are higher than those in `held`, or take one away."""
+        given = ((name, amount) for name, amount in self.given.items() if held.get(name))
+        return [_difference(name, held, amount) for name, amount in given if not 0 < amount <= held[name]]
 
     def require_within(self, ceiling: Mapping[str, float]) -> None:
         """Raises InvalidInput for a limit that is higher than a server allows."""
@@ -78,13 +79,17 @@ class Limits:
                 raise InvalidInput(f"the limit {name}", show_amount(name, amount), allowed)
 
 
+def _difference(name: str, held: Mapping[str, float], amount: float) -> str:
+    return f"limits {name}={show_amount(name, held.get(name, 0))}, not {show_amount(name, amount)}"
+
+
 def tightest(*held: Mapping[str, float]) -> dict[str, float]:
-    """Returns the limits that keep within all of these."""
+    """Returns the lowest of each limit."""
     return {name: min(amounts) for name in NAMES if (amounts := [limits[name] for limits in held if name in limits])}
 
 
 def check_limits(limits: Limits | Mapping[str, object] | None) -> Limits | None:
-    """Returns limits that were given as such, or as a mapping; raises InvalidInput."""
+    """Returns limits that were given as Limits or as a mapping; raises InvalidInput."""
     if limits is None or isinstance(limits, Limits):
         return limits
     try:
@@ -100,7 +105,7 @@ def check_limits(limits: Limits | Mapping[str, object] | None) -> Limits | None:
 
 
 def parse_limits(what: str, texts: list[str]) -> Limits | None:
-    """Reads limits of the form NAME=VALUE, as a command line has them; None if there are none."""
+    """Parses limits of the form NAME=VALUE from a command line; None if there are none."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -108,11 +113,11 @@ def parse_limits(what: str, texts: list[str]) -> Limits | None:
         if not equals or name not in NAMES:
             raise InvalidInput(what, text, f"use NAME=VALUE with one of {', '.join(NAMES)}, such as memory=512MB")
         pairs[name] = read_amount(f"{what} {name}", name, value)
-    return Limits(**pairs) if pairs else None  # type: ignore[arg-type]  # read as what each takes
+    return Limits(**pairs) if pairs else None  # type: ignore[arg-type]  # each value is parsed
 
 
 def read_amount(what: str, name: str, value: object) -> float:
-    """Returns a limit as a number, of bytes, seconds or things; raises InvalidInput, which calls it `what`."""
+    """Returns a limit as a number of bytes, seconds or things; raises InvalidInput, which calls it `what`."""
     units = _BYTES if name in _SIZES else _SECONDS if name == "cpu" else {"": 1}
     if isinstance(value, str):
         digits = value.strip().rstrip(_LETTERS)
@@ -122,7 +127,7 @@ def read_amount(what: str, name: str, value: object) -> float:
         except ValueError:
             amount = math.nan
     else:
-        amount = value if type(value) in (int, float) else math.nan  # type: ignore[assignment]  # no bool, nothing else
+        amount = value if type(value) in (int, float) else math.nan  # type: ignore[assignment]  # not a bool
     if not (amount == 0 or _LEAST[name] <= amount < _LARGEST) or (units.keys() == {""} and amount != int(amount)):
         raise InvalidInput(
             what, value, f"use {_EXPECTED[name]} of at least {show_amount(name, _LEAST[name])}, or 0 for none"
@@ -138,7 +143,7 @@ _EXPECTED = {
 
 
 def show_amount(name: str, amount: float, like: float = 0) -> str:
-    """Puts an amount in words: in units of 1,024 if it, or what it is compared to, is a whole number of them."""
+    """Returns an amount with its unit, in units of 1,024 if it, or the amount `like`, is a whole number of them."""
     if amount == 0 and not like:
         return "none"
     if name == "cpu":
@@ -159,7 +164,7 @@ _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def describe_excess(name: str, limit: float, used: float) -> str:
-    """Says which limit a kernel was ended for."""
+    """Returns which limit a kernel exceeded, and by how much."""
     what, verb = _EXCESSES.get(name, ("beyond a limit", "used"))
     return f"{what} (limit {show_amount(name, limit)}, {verb} {show_amount(name, used, like=limit)})"
 

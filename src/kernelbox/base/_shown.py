@@ -1,4 +1,4 @@
-"""What a kernel sends, as people may be shown it: nothing that a terminal obeys or hides, and bounded in length."""
+"""How values from a kernel are shown to people: short, and without anything that a terminal obeys or hides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# Characters. One argument leaves room for the others; all of them together still fit a page or two.
+# In characters. One argument leaves room for the others; all of them together fit a page or two.
 _ROOM_FOR_ONE = 2_000
 _ROOM_FOR_ALL = 8_000
 _ROOM_FOR_A_NAME = 100
@@ -21,7 +21,7 @@ _LEVELS = 10
 
 
 def show_call(server: str, tool: str, args: Mapping[str, object]) -> str:
-    """Returns a call as `server.tool(name=value, …)`. Names that are no plain words are quoted, as values are."""
+    """Returns a call as `server.tool(name=value, …)`. Names that are not plain words are quoted like values."""
     shown: list[str] = []
     room = _ROOM_FOR_ALL
     for name, value in args.items():
@@ -33,17 +33,36 @@ def show_call(server: str, tool: str, args: Mapping[str, object]) -> str:
     return f"{show_name(server)}.{show_name(tool)}({', '.join(shown)})"
 
 
+# Characters of a question to a person. All of it is shown, so a longer one is not asked.
+_LONGEST_QUESTION = 20_000
+
+TOO_LONG = (
+    f"it has more than {_LONGEST_QUESTION:,} characters, which a person cannot check; put the text into a file, or "
+    "allow the call by a rule of a policy"
+)
+
+
+def show_whole(server: str, tool: str, args: Mapping[str, object]) -> tuple[str, list[tuple[str, str]]] | None:
+    """Returns the name of a call and its arguments for a decision, escaped and not cut; None if they are too long."""
+    call = f"{_whole_name(server)}.{_whole_name(tool)}"
+    shown = [(_whole_name(name), spell_out(repr(value))) for name, value in args.items()]
+    length = len(call) + sum(len(name) + len(value) for name, value in shown)
+    return (call, shown) if length <= _LONGEST_QUESTION else None
+
+
+def _whole_name(name: str) -> str:
+    plain = name.isascii() and name.replace("-", "_").isidentifier()
+    return name if plain else spell_out(repr(name))
+
+
 def show_name(name: str) -> str:
-    """Returns a name as it is if it is a plain word, else quoted: it cannot pass for a piece of the sentence."""
+    """Returns a plain word unchanged, and any other name quoted, so that it does not look like part of the sentence."""
     plain = len(name) <= _ROOM_FOR_A_NAME and name.isascii() and name.replace("-", "_").isidentifier()
     return name if plain else show(name, _ROOM_FOR_A_NAME)
 
 
 def show(value: object, room: int = _ROOM_FOR_ONE, *, levels: int = _LEVELS) -> str:
-    """Returns a JSON value as Python writes it, escaped, and shortened if it takes more than about `room` characters.
-
-    What is shortened says so, with its length.
-    """
+    """Returns a JSON value in Python's notation, escaped; a long one is cut to about `room` and its length noted."""
     if isinstance(value, str):
         return _show_text(value, max(room, _LEAST_ROOM))
     if isinstance(value, list | dict) and levels == 0:

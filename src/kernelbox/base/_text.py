@@ -1,25 +1,25 @@
-"""Text from elsewhere: which of it can be a name, and how the rest is shown without acting on a terminal."""
+"""Untrusted text: which of it can be a name, and how it is shown without affecting a terminal."""
 
 from __future__ import annotations
 
 MAX_NAME = 1000
 
-# Letters and symbols that Unicode calls printable and that nothing is seen of: fillers and the empty Braille pattern.
+# Invisible letters and symbols that Unicode calls printable: fillers and the empty Braille pattern.
 _INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 
 
 def is_name(text: object) -> bool:
-    """Tells whether a kernel can be called this: anything that can be shown on a line."""
+    """Tells whether a text can be the name of a kernel: it must fit on one line."""
     if not isinstance(text, str) or not text.strip() or len(text) > MAX_NAME:
         return False
     return text.isprintable() or all(map(_is_in_a_line, text))
 
 
 def escape(text: str, *, keep: str = "") -> str:
-    r"""Returns text in which what cannot be seen is spelled out, apart from the characters in `keep`.
+    r"""Returns text with its invisible characters escaped, except those in `keep`.
 
-    That is control characters, which move the cursor and recolour the terminal; characters that turn the direction of
-    writing (`\u202e`), or have no width; and surrogates, which cannot be written at all.
+    These are control characters, which move the cursor and recolour the terminal; characters that reverse the direction
+    of writing (`\u202e`) or have no width; and surrogates, which cannot be written at all.
     """
     if text.isprintable():
         return text
@@ -32,9 +32,9 @@ def escape(text: str, *, keep: str = "") -> str:
 
 
 def spell_out(text: str) -> str:
-    """Returns text for a decision: also what covers, turns round or passes for its neighbours is spelled out.
+    """Returns text for a person to decide on: characters that cover, reverse or imitate others are escaped too.
 
-    `escape` leaves that to names, which may be in any script.
+    `escape` keeps these, because names may be in any script.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -50,7 +50,7 @@ def _stands_alone(char: str) -> bool:
         char.isprintable()
         and char not in _INVISIBLE
         and category(char) not in ("Mn", "Me")  # drawn over the character before, or not at all
-        and bidirectional(char) not in ("R", "AL", "AN")  # a terminal may turn its neighbours round
+        and bidirectional(char) not in ("R", "AL", "AN")  # a terminal may reverse its neighbours
     )
 
 
@@ -59,6 +59,6 @@ def _escaped(char: str) -> str:
 
 
 def _is_in_a_line(character: str) -> bool:
-    """Tells characters from controls, line and paragraph separators, and halves of surrogate pairs."""
+    """False for control characters, line and paragraph separators, and surrogates."""
     code = ord(character)
     return code >= 32 and not 0x7F <= code <= 0x9F and code not in (0x2028, 0x2029) and not 0xD800 <= code <= 0xDFFF

@@ -59,6 +59,7 @@ COMMANDS = (
         (
             "kernelbox list --pretty",
             "kernelbox list --refresh                    # and ask each for a sign of life",
+            "kernelbox list --all --pretty               # those of all directories",
             "kernelbox list | jq -r '.kernels[] | select(.stale).name'",
         ),
     ),
@@ -90,20 +91,19 @@ COMMANDS = (
         "wipe",
         "destroy all kernels",
         "_lifecycle:wipe",
-        ("kernelbox wipe", "kernelbox wipe --stale                      # end those that have not been used for long"),
+        (
+            "kernelbox wipe",
+            "kernelbox wipe --stale                      # end those that have not been used for long",
+            "kernelbox wipe --stale --all                # in all directories",
+        ),
     ),
     Command(
         "export",
         "print what a kernel has run, with its outputs, as a Jupyter notebook",
-        "_export:run",
+        "_jupyter:export",
         ("kernelbox export --name demo > demo.ipynb",),
     ),
-    Command(
-        "console",
-        "talk to a kernel in a terminal",
-        "_console:run",
-        ("kernelbox console demo",),
-    ),
+    Command("console", "talk to a kernel in a terminal", "_console:run", ("kernelbox console demo",)),
     Command(
         "mcp",
         "serve kernels to an MCP client, such as Claude Code, Cursor or VS Code",
@@ -154,12 +154,7 @@ COMMANDS = (
             'kernelbox exec --name demo --approve all "import mcptools; print(mcptools)"',
         ),
     ),
-    Command(
-        "doctor",
-        "check the installation, and say how to fix it",
-        "_doctor:run",
-        ("kernelbox doctor --pretty",),
-    ),
+    Command("doctor", "check the installation, and say how to fix it", "_doctor:run", ("kernelbox doctor --pretty",)),
     Command("version", "show the versions in use", "_lifecycle:version", ("kernelbox version",)),
     Command(
         "completion",

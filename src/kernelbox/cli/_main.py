@@ -6,14 +6,12 @@ import os
 import sys
 
 from kernelbox.cli._command_table import COMMANDS, top_help
-from kernelbox.cli.terminal._output import FAILED, INTERRUPTED, WRONG_USAGE, tell
+from kernelbox.cli.terminal._output import FAILED, INTERRUPTED, WRONG_USAGE, fill_closed_streams, tell
 
 
 def main() -> int:
     """Runs the command line of this process, and ends it."""
     if None in (sys.stdin, sys.stdout, sys.stderr):
-        from kernelbox.cli.terminal._closed_streams import fill_closed_streams
-
         fill_closed_streams()
     status = run([word if word.isascii() else _read_word(word) for word in sys.argv[1:]])
     _leave(status)

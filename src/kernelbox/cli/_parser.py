@@ -9,6 +9,7 @@ from kernelbox.base._command_line import MOST_DIGITS, add_limit_option, add_sand
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
     from typing import NoReturn
 
     from kernelbox.cli._command_table import Command
@@ -36,9 +37,9 @@ def parse(command: Command, words: list[str]) -> argparse.Namespace:
         options = parser.parse_args(words)
     except UsageError as exc:
         unknown = parser.find_unknown(words)
+        if unknown is None and command.name == "tools" and not program:
+            raise UsageError(f"{exc}; the command of a server comes after --", exc.usage) from exc
         if unknown is None:
-            if command.name == "tools" and not program:
-                raise UsageError(f"{exc}; the command of a server comes after --", exc.usage) from exc
             raise
         raise UsageError(_no_option(parser, unknown, takes_code=command.name == "exec"), exc.usage) from exc
     options.program = program
@@ -149,6 +150,7 @@ def _create(parser: Parser) -> None:
 
 def _list(parser: Parser) -> None:
     parser.add_argument("--refresh", action="store_true", help="ask each kernel for a sign of life")
+    parser.add_argument("--all", action="store_true", help="show the kernels of all your directories")
     parser.add_argument("--names", action="store_true", help=argparse.SUPPRESS)
     _pretty(parser)
 
@@ -164,28 +166,13 @@ def _wipe(parser: Parser) -> None:
         action="store_true",
         help="end only kernels idle for longer than KERNELBOX_KERNEL_IDLE_TIMEOUT; each name says so when next used",
     )
+    parser.add_argument("--all", action="store_true", help="do so in all your directories")
     _pretty(parser)
-
-
-def _export(parser: Parser) -> None:
-    _target(parser, "its name")
 
 
 def _console(parser: Parser) -> None:
     parser.add_argument("name", help="the kernel's name; a new name opens one")
     _walls(parser, "a limit of the kernel that a new name opens, such as memory=512MB; may be repeated")
-
-
-def _mcp(parser: Parser) -> None:
-    from kernelbox.cli._parser_servers import add_mcp_options
-
-    add_mcp_options(parser)
-
-
-def _serve(parser: Parser) -> None:
-    from kernelbox.cli._parser_servers import add_serve_options
-
-    add_serve_options(parser)
 
 
 def _logs(parser: Parser) -> None:
@@ -205,16 +192,9 @@ def _tools(parser: Parser) -> None:
     parser.add_argument(
         "--transport", choices=["streamable_http", "sse"], help="how to talk to the address (guessed by default)"
     )
-    parser.add_argument(
-        "--header",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a header for the address; may be repeated",
-    )
-    parser.add_argument(
-        "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the command; may be repeated"
-    )
+    for option, what in (("--header", "a header for the address"), ("--env", "a variable for the command")):
+        text = f"{what}; may be repeated"
+        parser.add_argument(option, action="append", default=[], metavar="NAME=VALUE", help=text)
     parser.add_argument("--server-cwd", metavar="DIR", help="the directory that the command is run in")
     parser.add_argument("--root", default="mcptools", metavar="DIR", help="where packages are written (mcptools)")
     parser.add_argument(
@@ -222,14 +202,10 @@ def _tools(parser: Parser) -> None:
     )
 
 
-def _jupyter(parser: Parser) -> None:
-    from kernelbox.cli._parser_servers import add_jupyter_options
+def _servers() -> ModuleType:
+    from kernelbox.cli import _parser_servers  # only the commands that serve need it
 
-    add_jupyter_options(parser)
-
-
-def _completion(parser: Parser) -> None:
-    parser.add_argument("shell", choices=["bash", "zsh", "fish"])
+    return _parser_servers
 
 
 def _target(parser: Parser, name_help: str) -> None:
@@ -255,7 +231,7 @@ def _characters(text: str) -> int:
     return int(text)
 
 
-_OPTIONS: dict[str, Callable[[Parser], None]] = {
+_OPTIONS: dict[str, Callable[[Parser], object]] = {
     "exec": _exec,
     "create": _create,
     "list": _list,
@@ -264,14 +240,14 @@ _OPTIONS: dict[str, Callable[[Parser], None]] = {
     "restart": _one,
     "destroy": _one,
     "wipe": _wipe,
-    "export": _export,
+    "export": lambda parser: _target(parser, "its name"),
     "console": _console,
-    "mcp": _mcp,
-    "serve": _serve,
-    "jupyter": _jupyter,
+    "mcp": lambda parser: _servers().add_mcp_options(parser),
+    "serve": lambda parser: _servers().add_serve_options(parser),
+    "jupyter": lambda parser: _servers().add_jupyter_options(parser),
     "logs": _logs,
     "tools": _tools,
     "doctor": _pretty,
     "version": _pretty,
-    "completion": _completion,
+    "completion": lambda parser: parser.add_argument("shell", choices=["bash", "zsh", "fish"]),
 }

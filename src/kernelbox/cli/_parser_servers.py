@@ -9,6 +9,10 @@ from kernelbox.base._command_line import LOG_LEVELS, add_limit_option, add_sandb
 from kernelbox.base._endpoint import check_port
 from kernelbox.base._errors import InvalidInput
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # What browsers send as `Origin` (RFC 6454), and as `Host`.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", re.IGNORECASE)
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:/?#@\s]+)(:\d+)?", re.IGNORECASE)
@@ -20,12 +24,24 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
         "--workspace", metavar="DIR", default=".", help="where kernels work; its .env is read (the current directory)"
     )
     parser.add_argument(
+        "--allow-env",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a variable that .env may set besides secrets (…_KEY, …_TOKEN and the like); may be repeated",
+    )
+    parser.add_argument(
         "--toolset",
         type=_toolsets,
         metavar="SET[,SET]",
         default=["ipybox"],
         help="which tools to offer: ipybox (run a cell, install, reset), kernels (named kernels, jobs, variables), "
         "files, or all (ipybox)",
+    )
+    parser.add_argument(
+        "--ipybox",
+        action="store_true",
+        help="answer as ipybox's server does: results are plain text, with the files of pictures",
     )
     parser.add_argument(
         "--approve",
@@ -52,20 +68,8 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="serve HTTP there, or at a Unix socket with unix:PATH; the token is KERNELBOX_MCP_TOKEN, or a new one",
     )
-    parser.add_argument(
-        "--allow-host",
-        type=_host,
-        action="append",
-        default=[],
-        metavar="HOST[:PORT]",
-        help="a host name that clients may use in URLs for --http; may be repeated",
-    )
-    parser.add_argument(
-        "--log-level",
-        choices=LOG_LEVELS,
-        default="WARNING",
-        help="how much is written to stderr (WARNING)",
-    )
+    _repeatable(parser, "--allow-host", "HOST[:PORT]", _host, "a host name that clients may use in URLs for --http")
+    _add_log_level(parser, "WARNING", "how much is written to stderr")
     parser.add_argument(
         "--print-config",
         choices=["claude-code", "claude-desktop", "cursor", "vscode"],
@@ -75,36 +79,8 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
 
 def add_serve_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `serve`."""
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=_port, default=8080, help="the port; 0 lets the system choose (8080)")
-    parser.add_argument("--uds", metavar="PATH", help="listen on a Unix socket instead")
-    parser.add_argument(
-        "--workspace", metavar="DIR", default=".", help="where kernels work, and whose files are served (.)"
-    )
-    parser.add_argument(
-        "--tokens", metavar="FILE", help="tokens of several callers, as TOML; each sees only its own kernels"
-    )
-    parser.add_argument(
-        "--require-token",
-        action="store_true",
-        help="refuse to start without a token, instead of making one and printing it",
-    )
-    parser.add_argument(
-        "--allow-host",
-        type=_host,
-        action="append",
-        default=[],
-        metavar="HOST[:PORT]",
-        help="a host name that clients may use in URLs; may be repeated",
-    )
-    parser.add_argument(
-        "--cors-origin",
-        type=_origin,
-        action="append",
-        default=[],
-        metavar="ORIGIN",
-        help="web pages that may send requests, such as http://localhost:3000; may be repeated",
-    )
+    _add_address(parser)
+    _add_callers(parser)
     parser.add_argument(
         "--mcp",
         type=_toolsets,
@@ -116,41 +92,64 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     _add_approval_options(parser)
     add_limit_option(parser)
     add_sandbox_options(parser, "the kernels")
-    parser.add_argument(
-        "--max-kernels",
-        type=count,
-        default=1000,
-        metavar="N",
-        help="open at most this many kernels, 0 for no limit (1000)",
-    )
-    parser.add_argument(
-        "--max-queue",
-        type=count,
-        default=64,
-        metavar="N",
-        help="cells that may run or wait in one kernel, 0 for no limit (64)",
-    )
-    parser.add_argument(
-        "--max-running",
-        type=count,
-        default=1000,
-        metavar="N",
-        help="cells that may run or wait in all kernels, 0 for no limit (1000)",
-    )
-    parser.add_argument("--max-body", type=_size, default=16, metavar="MIB", help="the largest request (16)")
-    parser.add_argument("--max-upload", type=_size, default=1024, metavar="MIB", help="the largest file sent (1024)")
+    _add_server_limits(parser)
     parser.add_argument(
         "--grace",
-        type=_patience,
+        type=seconds,
         default=5.0,
         metavar="SECONDS",
         help="how long cells may continue after a signal to stop before they are interrupted (5)",
     )
+    _add_log_level(parser, "INFO", "how much is written to stderr, as lines of JSON")
+
+
+def _add_address(parser: argparse.ArgumentParser) -> None:
+    """Adds where the server listens, and where its kernels work."""
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=_port, default=8080, help="the port; 0 lets the system choose (8080)")
+    parser.add_argument("--uds", metavar="PATH", help="listen on a Unix socket instead")
     parser.add_argument(
-        "--log-level",
-        choices=LOG_LEVELS,
-        default="INFO",
-        help="how much is written to stderr, as lines of JSON (INFO)",
+        "--workspace", metavar="DIR", default=".", help="where kernels work, and whose files are served (.)"
+    )
+
+
+def _add_callers(parser: argparse.ArgumentParser) -> None:
+    """Adds who may send requests."""
+    parser.add_argument(
+        "--tokens", metavar="FILE", help="tokens of several callers, as TOML; each sees only its own kernels"
+    )
+    parser.add_argument(
+        "--require-token",
+        action="store_true",
+        help="refuse to start without a token, instead of making one and printing it",
+    )
+    _repeatable(parser, "--allow-host", "HOST[:PORT]", _host, "a host name that clients may use in URLs")
+    pages = "web pages that may send requests, such as http://localhost:3000"
+    _repeatable(parser, "--cors-origin", "ORIGIN", _origin, pages)
+
+
+def _add_server_limits(parser: argparse.ArgumentParser) -> None:
+    """Adds how much the server takes on."""
+    for option, default, what in (
+        ("--max-kernels", 1000, "open at most this many kernels"),
+        ("--max-queue", 64, "cells that may run or wait in one kernel"),
+        ("--max-running", 1000, "cells that may run or wait in all kernels"),
+    ):
+        text = f"{what}, 0 for no limit ({default})"
+        parser.add_argument(option, type=count, default=default, metavar="N", help=text)
+    parser.add_argument("--max-body", type=_size, default=16, metavar="MIB", help="the largest request (16)")
+    parser.add_argument("--max-upload", type=_size, default=1024, metavar="MIB", help="the largest file sent (1024)")
+
+
+def _add_log_level(parser: argparse.ArgumentParser, default: str, text: str) -> None:
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default=default, help=f"{text} ({default})")
+
+
+def _repeatable(
+    parser: argparse.ArgumentParser, option: str, metavar: str, kind: Callable[[str], str], text: str
+) -> None:
+    parser.add_argument(
+        option, type=kind, action="append", default=[], metavar=metavar, help=f"{text}; may be repeated"
     )
 
 
@@ -184,13 +183,6 @@ def _port(text: str) -> int:
         raise argparse.ArgumentTypeError(str(exc)) from exc
 
 
-def _patience(text: str) -> float:
-    value = seconds(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is less than 0 seconds")
-    return value
-
-
 def _size(text: str) -> int:
     value = count(text)
     if value == 0:
@@ -218,7 +210,7 @@ def _add_approval_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--approval-timeout",
-        type=_patience,
+        type=seconds,
         default=300.0,
         metavar="SECONDS",
         help="reject requests that are not answered in this time (300)",

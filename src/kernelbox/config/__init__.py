@@ -1,4 +1,4 @@
-"""The configuration under the path that KernelBox 0.1 had it at."""
+"""The configuration at its import path of KernelBox 0.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration and its defaults under the path that KernelBox 0.1 had them at."""
+"""The configuration and its defaults at their import path of KernelBox 0.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers may ask for when they name or open a kernel; whatever cannot be used is refused with InvalidInput."""
+"""Checks of the arguments that callers pass; anything that cannot be used raises InvalidInput."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ import sys
 from collections.abc import Mapping
 
 from kernelbox.base._errors import InvalidInput, StartFailed
+from kernelbox.base._suggestions import did_you_mean
 from kernelbox.base._text import MAX_NAME, is_name
 from kernelbox.host.store._record import MAX_TAGS, are_tags
 from kernelbox.wire._framing import MAX_TEXT, to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Literal
+
     from kernelbox.host.store._record import Lifetime
     from kernelbox.wire._messages import Language
 
-# What fits a message, unless most of it is control characters, which take six each. The other fields take little.
+    # What callers may write for a language.
+    LanguageName = Literal["python", "py", "bash", "sh", "shell"]
+
+# Code of this length fits a message unless most of it is control characters, which take six bytes each. The other
+# fields are short.
 _LONGEST_CODE = 8_000_000
 _OTHER_FIELDS = 100_000
 
@@ -27,7 +34,7 @@ _LANGUAGES: dict[str, Language] = {"python": "python", "py": "python", "bash": "
 
 
 def check_name(name: object) -> str:
-    """Returns a usable name: anything that can be shown on a line."""
+    """Returns a usable name: any text that fits on one line."""
     if not isinstance(name, str):
         raise InvalidInput("a kernel's name", name, "use a string")
     if not is_name(name):
@@ -36,7 +43,7 @@ def check_name(name: object) -> str:
 
 
 def check_key(key: object) -> str:
-    """Returns what a kernel can be found by: a usable name, or an id."""
+    """Returns a key to find a kernel by: a usable name, or an id."""
     if not isinstance(key, str):
         raise InvalidInput("the kernel", key, "use a KernelRecord, a name or an id")
     return check_name(key)
@@ -49,14 +56,17 @@ def check_code(code: object) -> str:
         raise InvalidInput("code", code, f"use at most {_LONGEST_CODE:,} characters; put data into a file")
     if len(code) * 6 > MAX_TEXT - _OTHER_FIELDS and len(to_json(code)) > MAX_TEXT - _OTHER_FIELDS:
         raise InvalidInput("code", code, "use fewer control characters; put data into a file")
-    return code.removeprefix("\ufeff")  # the byte order mark of a file: an editor's, and no part of the code
+    return code.removeprefix("\ufeff")  # the byte order mark of a file, which is not part of the code
 
 
 def check_language(language: object) -> Language:
     """Returns a language under the name that kernels know it by; large and small letters are the same."""
     known = _LANGUAGES.get(language.lower()) if isinstance(language, str) else None
     if known is None:
-        raise InvalidInput("language", language, f"use one of {', '.join(_LANGUAGES)}")
+        question = did_you_mean(language, _LANGUAGES) if isinstance(language, str) else ""
+        raise InvalidInput(
+            "language", language, " ".join(filter(None, (question, f"use one of {', '.join(_LANGUAGES)}")))
+        )
     return known
 
 
@@ -73,7 +83,7 @@ def check_lifetime(lifetime: Lifetime) -> Lifetime:
 
 
 def check_environment(env: object, what: str = "env") -> dict[str, str] | None:
-    """Returns a usable environment; None stands for the caller's own."""
+    """Returns a usable environment; None means the caller's own."""
     if env is None:
         return None
     if not isinstance(env, Mapping) or not all(isinstance(part, str) for pair in env.items() for part in pair):
@@ -85,29 +95,37 @@ def check_environment(env: object, what: str = "env") -> dict[str, str] | None:
 
 
 def check_kernel_type(kernel_type: object) -> str | None:
-    """Returns the name of a kernelspec; None stands for the configured one."""
+    """Returns the name of a kernelspec; None means the configured one."""
     if kernel_type is None or (isinstance(kernel_type, str) and kernel_type):
         return kernel_type
     raise InvalidInput("kernel_type", kernel_type, "use the name of a Jupyter kernelspec, or None")
 
 
 def check_switch(what: str, value: object) -> bool:
-    """Returns True or False; nothing else is taken for them, because "no" would be taken for True."""
+    """Returns True or False; other values are rejected, because "no" would count as True."""
     if not isinstance(value, bool):
         raise InvalidInput(what, value, "use True or False")
     return value
 
 
-def check_limit(limit: object, default: int) -> int:
-    """Returns how many characters of a text are kept, 0 for all; None stands for the default."""
+def check_output_limit(limit: object, default: int) -> int:
+    """Returns how many characters of a text are kept, 0 for all; None means the default."""
     whole = default if limit is None else _whole(limit)
     if whole is None:
         raise InvalidInput("output_char_limit", limit, "use a whole number of characters, 0 for all, or None")
     return min(max(0, whole), sys.maxsize)
 
 
+def check_budget(budget: object) -> int:
+    """Returns how many characters the text of a result may have, 0 for any number; None stands for 0."""
+    whole = 0 if budget is None else _whole(budget)
+    if whole is None or whole < 0:
+        raise InvalidInput("budget", budget, "use a whole number of characters, or None for any number")
+    return whole
+
+
 def check_seconds(what: str, seconds: float | None) -> float | None:
-    """Returns a time limit; None stands for none."""
+    """Returns a time limit; None means no limit."""
     if seconds is None:
         return None
     number = _number(seconds)
@@ -117,17 +135,17 @@ def check_seconds(what: str, seconds: float | None) -> float | None:
 
 
 def check_timeout(timeout: float | None, default: float) -> float:
-    """Returns the seconds that a cell may take; 0 and less, as models fill in for "no limit given", are the default."""
+    """Returns the seconds that a cell may take; 0, which models send for "not given", means the default."""
     if timeout is None:
         return default
     number = _number(timeout)
-    if number is None:
-        raise InvalidInput("timeout", timeout, "use a number of seconds, or None for the configured one")
-    return number if number > 0 else default
+    if number is None or number < 0:
+        raise InvalidInput("timeout", timeout, "use a number of seconds, or 0 or None for the configured one")
+    return number or default
 
 
 def _number(value: object) -> float | None:
-    """Returns a number that time can be counted with, of whatever library it is; None for all else."""
+    """Returns a finite number, of any library's type, as a float; None for anything else."""
     if type(value) is bool or not hasattr(value, "__float__"):
         return None
     try:
@@ -138,7 +156,7 @@ def _number(value: object) -> float | None:
 
 
 def _whole(value: object) -> int | None:
-    """Returns a whole number, of whatever library it is; None for all else."""
+    """Returns a whole number, of any library's type, as an int; None for anything else."""
     if type(value) is bool:
         return None
     try:
@@ -148,15 +166,23 @@ def _whole(value: object) -> int | None:
 
 
 def check_directory(cwd: str | os.PathLike[str] | None) -> str:
-    """Returns the absolute path of a directory that a kernel can start in, by default the current one."""
+    """Returns the real path of a directory that a kernel can start in, by default the current one."""
     path = check_path("cwd", "." if cwd is None else cwd)
-    if cwd is None or os.path.isdir(path):
-        return path
+    if cwd is None:
+        return path  # the system tells it without links
+    if os.path.isdir(path):
+        found = os.path.realpath(path)
+        if found != path:
+            from kernelbox.base._cell_places import first_planted_link  # few paths have links
+
+            if (link := first_planted_link(path)) is not None:
+                raise InvalidInput("cwd", str(cwd), f"{link!r} is a link that a sandboxed cell may have made")
+        return found
     raise InvalidInput("cwd", str(cwd), "there is no such directory")
 
 
 def check_path(what: str, path: object) -> str:
-    """Returns a path as an absolute one, whether or not anything is there."""
+    """Returns an absolute path, whether or not it exists."""
     try:
         text = os.fspath(path)  # type: ignore[call-overload]  # a TypeError is what it raises
     except TypeError:

@@ -1,7 +1,7 @@
-"""What has become of a kernel: idle, running, stale, dead or unreachable, by what cause, and whether it has been told.
+"""The condition of a kernel: idle, running, stale, dead or unreachable, the cause, and whether it was reported.
 
 This is the one place that decides it. A kernel is dead when its process has ended. It is unreachable, which counts as
-dead, when no client can get to its process any more.
+dead, when no client can reach its process any more.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kernelbox.host._engines import engine_named
 from kernelbox.host.store._death_notes import CAUSE_PATIENCE
 from kernelbox.host.store._record import format_time, is_rewritten
 
-# Seconds for which a task in the background may run at a stretch before it is said to hold its kernel.
+# Seconds that a background task may run without a pause before its kernel counts as busy.
 _LONGEST_STEP = 0.5
 
 TYPE_CHECKING = False
@@ -35,18 +35,18 @@ class Condition:
         return f"<Condition of the kernels in {self._store.runtime_dir}>"
 
     def refresh(self, record: KernelRecord, *, patience: float = CAUSE_PATIENCE) -> KernelRecord:
-        """Fills in what a record says of the moment: status, last use, and how a dead kernel ended."""
+        """Fills in the current fields of a record: status, last use, and how a dead kernel ended."""
         engine, directory = engine_named(record.engine), self._store.directory(record.kernel_id)
         state = engine.state(directory)
         if state is not None:
             record.attempt_count = state.executions
             record.last_used_at = format_time(state.last_used) if state.last_used else record.last_used_at
-        if record.status == "unknown":  # as kept: its start has not come to an end
+        if record.status == "unknown":  # as stored: it is being started
             if self._store.is_changing(record.name):
                 return record
             current = self._store.get(record.kernel_id)
             if current is not None and current.status != "unknown":
-                return self.refresh(current, patience=patience)  # its start came to an end since we read the record
+                return self.refresh(current, patience=patience)  # it has started since we read the record
             record.status, record.death = "dead", "its start was cut short"
             return record
         alive, obstacle = engine.is_alive(record), engine.find_obstacle(directory)
@@ -69,11 +69,11 @@ class Condition:
         return engine_named(record.engine).cause(record, directory, patience=patience)
 
     def has_process(self, record: KernelRecord) -> bool:
-        """Tells whether the process of a record lives, be it reachable or not."""
+        """Tells whether the process of a record lives, even if it is unreachable."""
         return engine_named(record.engine).is_alive(record)
 
     def may_be_held(self, record: KernelRecord) -> bool:
-        """Tells whether a thread may hold a kernel that says to be idle, and keep it from saying anything else."""
+        """Tells whether a thread may hold a kernel that reports itself as idle, and keep it from reporting more."""
         return record.status == "idle" and engine_named(record.engine).may_be_held(record)
 
     def is_unreachable(self, record: KernelRecord) -> bool:
@@ -82,11 +82,11 @@ class Condition:
         return is_rewritten(record) or bool(engine_named(record.engine).find_obstacle(directory))
 
     def claim_report(self, record: KernelRecord) -> bool:
-        """Notes that the caller tells of a death; False if it has been told already, or there is none to tell."""
+        """Notes that the caller reports a death; False if it was already reported, or there is none."""
         return engine_named(record.engine).claim_report(record, self._store.directory(record.kernel_id))
 
     def was_reported(self, record: KernelRecord) -> bool:
-        """Tells whether a death has been told."""
+        """Tells whether a death has been reported."""
         return engine_named(record.engine).was_reported(record, self._store.directory(record.kernel_id))
 
     def require_same_place(self, record: KernelRecord) -> None:
@@ -94,8 +94,8 @@ class Condition:
         kept_in = os.path.dirname(os.path.dirname(record.connection_file))
         if kept_in != self._store.runtime_dir:
             raise StoreFailed(
-                f"kernel {record.name!r} lives (pid {record.pid}), but is kept in {kept_in!r}, and this process uses "
-                f"{self._store.runtime_dir!r}; set KERNELBOX_HOME as it was when the kernel was opened"
+                f"kernel {record.name!r} lives (pid {record.pid}), but its files are in {kept_in!r}, and this process "
+                f"uses {self._store.runtime_dir!r}; set KERNELBOX_HOME as it was when the kernel was opened"
             )
         if not os.path.isdir(kept_in):
             raise StoreFailed(
@@ -105,7 +105,7 @@ class Condition:
 
 
 def _is_held(state: KernelState) -> bool:
-    """Tells whether something that a cell has left behind holds a kernel between cells."""
+    """Tells whether something that a cell left behind keeps a kernel busy between cells."""
     return bool(state.busy_since) and time.time() - state.busy_since > _LONGEST_STEP
 
 
@@ -117,7 +117,7 @@ def died_with_owner(record: KernelRecord) -> bool:
 
 
 def describe_loss(record: KernelRecord) -> str:
-    """Says what ends with a kernel's process."""
+    """Returns what is lost with a kernel's process."""
     count = record.attempt_count
     lost = f"the variables of {count} execution{'s' if count > 1 else ''}" if count else "nothing: no cell had run"
     return f"{lost}; it had died: {record.death}" if record.status == "dead" else lost

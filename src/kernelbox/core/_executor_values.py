@@ -1,35 +1,56 @@
-"""What a CodeExecutor returns, yields and raises: results, chunks of text, notices of tools, variables, errors."""
+"""The values of a CodeExecutor: results, chunks of text, notices of tools, variables, errors."""
 
 from __future__ import annotations
 
-from kernelbox.base._errors import CodeExecutionError, ExecutionTimeout, KernelBoxError
+from kernelbox.base._errors import KernelBoxError
 from kernelbox.wire._bounded import bound
-from kernelbox.wire._values import dataclass
+from kernelbox.wire._values import dataclass, field
+from kernelbox.wire.results._cell_errors import failure_of
+from kernelbox.wire.results._readable import Readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any, Literal
 
-    from kernelbox.wire._results import ExecutionResult, OutputItem
+    from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem, Status
 
-# What a kernel says of its variables; guest/serve/_queries.py cuts before.
+# Limits of a kernel's list of variables; guest/serve/_queries.py cuts it earlier.
 _MOST_VARIABLES = 10_000
 _LONGEST_TEXT = 256
 
+_DOTTED = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_."
 
-@dataclass(frozen=True, slots=True)
-class CodeExecutionResult:
+
+@dataclass(frozen=True, repr=False, slots=True)
+class CodeExecutionResult(Readable):
     """What a cell wrote and showed.
 
     `text` is everything in order, None if there was nothing; `images` are files. `changed` names the variables that
-    the cell added, changed and removed. `cancelled` is set if `CodeExecutor.cancel` ended it.
+    the cell added, changed and removed. `cancelled` is set if `CodeExecutor.cancel` ended it. The other fields are
+    those of ExecutionResult.
     """
 
     text: str | None
     images: list[Path]
     changed: dict[str, list[str]] | None = None
     cancelled: bool = False
+    status: Status = "success"
+    output: str = ""
+    stderr: str = ""
+    error: ErrorInfo | None = None
+    return_value: str | None = None
+    value: Any = None
+    exit_code: int | None = None
+    execution_count: int | None = None
+    duration_ms: int = 0
+    outputs: list[OutputItem] = field(default_factory=list)
+    truncated: bool = False
+    state: Literal["kept", "lost"] = "kept"
+    ending: Literal["finished", "interrupted", "restarted", "died", "never ran"] = "finished"
+    kernel_id: str = ""
+    name: str = ""
+    opened: bool = False
 
     @classmethod
     def of(cls, result: ExecutionResult, *, cancelled: bool, text_limit: int) -> CodeExecutionResult:
@@ -37,17 +58,18 @@ class CodeExecutionResult:
 
         A cell that was `cancelled` has a result, unless it failed by itself.
         """
-        from pathlib import Path  # the command line, which loads this module, needs none
+        cancelled = cancelled and result.ending in ("interrupted", "restarted", "never ran")
+        if result.status == "timeout" or (result.error is not None and not cancelled):
+            raise failure_of(result)
+        from pathlib import Path  # not at the top: the command line loads this module and needs no Path
 
-        images = [Path(path) for path in result.images]
-        if result.status == "timeout":
-            raise ExecutionTimeout.of(result, images)
-        if cancelled and result.ending in ("interrupted", "restarted", "never ran"):
-            text = bound(_written(result), text_limit)
-            return cls(text or None, images, result.changed, cancelled=True)
-        if result.error is not None:
-            raise CodeExecutionError.of(result, images)
-        return cls(result.text or None, images, result.changed)
+        fields = {name: getattr(result, name) for name in _SHARED}
+        fields["text"] = (bound(_written(result), text_limit) if cancelled else result.text) or None
+        fields["images"] = [Path(path) for path in result.images]
+        return cls(**fields, cancelled=cancelled and result.error is not None)
+
+
+_SHARED = [name for name in CodeExecutionResult.__match_args__ if name != "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +80,7 @@ class CodeExecutionChunk:
 
 
 class Lines:
-    """Puts what a cell shows on lines of its own between what it writes, as in the result's text."""
+    """Puts each display of a cell on its own lines between the written text, as in the result's text."""
 
     def __init__(self) -> None:
         self._at_start = True
@@ -114,6 +136,17 @@ def read_variables(kernel: str, content: dict[str, Any]) -> list[Variable]:
             f"kernel {kernel!r} did not send a list of variables; a cell has tampered with it: restart the kernel"
         )
     return [Variable(**variable) for variable in described[:_MOST_VARIABLES]]
+
+
+def read_completions(kernel: str, code: str, content: dict[str, Any]) -> list[str]:
+    """Reads what a kernel offers to complete code with, as whole names; its own cells can forge it."""
+    matches, start = content.get("matches"), content.get("cursor_start")
+    if not isinstance(matches, list) or not all(isinstance(match, str) for match in matches) or type(start) is not int:
+        why = content.get("evalue", "a cell has tampered with it: restart the kernel")
+        raise KernelBoxError(f"kernel {kernel!r} cannot complete code: {why!s:.1000}")
+    before = code[: max(0, start)]  # what is completed begins in the middle of a dotted name
+    begun = before[len(before.rstrip(_DOTTED)) :] if before.isascii() else ""
+    return [begun + match for match in matches]
 
 
 def _is_variable(described: object) -> bool:

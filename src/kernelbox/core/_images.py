@@ -1,7 +1,7 @@
 """Images that a cell shows, written to files as they come.
 
-Nothing that a cell shows, and nothing that it does to the directory, raises here or leads a file elsewhere: the
-directory's path is fixed before the cell runs, and no link is followed on it from then on.
+Nothing that a cell shows or does to the directory raises an error here, or redirects a file: the directory's path is
+fixed before the cell runs, and links on it are not followed after that.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from kernelbox.base._errors import InvalidInput
 from kernelbox.host.files._user_files import SEARCHABLE, open_directory, write_new
 from kernelbox.wire._messages import Message
 from kernelbox.wire._results import OutputItem
+from kernelbox.wire._transcript import read_outputs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,22 +34,30 @@ _SUFFIXES = {
 
 _NAME = "images"
 
-# Files of one execution, and their bytes: all figures of a long report; more would fill a disk that no one looks at.
+# Files of one execution, and their bytes: enough for all figures of a long report, and not enough to fill a disk.
 _MOST_FILES = 500
 _MOST_BYTES = 1024 * 1024 * 1024
 
 
 class ImageFiles:
-    """Writes the images of one execution to a directory, under names that never meet: time, a random part, a number.
+    """Writes the images of one execution to a directory, under unique names: time, a random part, a number.
 
-    A directory by its path is one that `choose_images_dir` has returned, before there was a cell that could put a link
-    in its place. `images` in a home must not be a link either. `describe` says why they cannot be written, where the
-    directory is not the caller's to know.
+    A path must come from `choose_images_dir`, called before any cell could replace the directory by a link. `images` in
+    a home must not be a link either. For callers that must not know the directory, `describe` explains why images
+    cannot be written, and `address` is how the text names them.
     """
 
-    def __init__(self, directory: str | Home, describe: Callable[[Exception], str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: str | Home,
+        describe: Callable[[Exception], str] | None = None,
+        address: Callable[[str], str] = str,
+    ) -> None:
         self.paths: list[str] = []
+        self.seen = False
+        """Whether an output had an image."""
         self._describe = describe
+        self._address = address
         self._home = None if isinstance(directory, str) else directory
         self._directory = directory if isinstance(directory, str) else f"{directory.path}/{_NAME}"
         self._stem = ""
@@ -62,13 +71,17 @@ class ImageFiles:
         return bool(item.data) and not _SUFFIXES.keys().isdisjoint(item.data)
 
     def save(self, item: OutputItem) -> str | None:
-        """Writes the image in an output, if there is one that can be read; one file for an output with several types.
+        """Writes the image in an output, if there is a valid one; an output with several types becomes one file.
 
-        After the first that could not be written no more are, and `take_notice` says why.
+        After the first failure nothing more is written, and `take_notice` says why.
         """
+        self.seen = True
         for mime, suffix in _SUFFIXES.items():
             if not self._notice and (raw := _decode(mime, item.data.get(mime))):
-                return self._write(raw, suffix)
+                path = self._write(raw, suffix)
+                if path is not None and item.picture is not None:
+                    item.picture.number, item.picture.path = len(self.paths), self._address(path)
+                return path
         return None
 
     def see(self, event: object) -> None:
@@ -77,7 +90,7 @@ class ImageFiles:
             self.save(event)
 
     def save_all(self, steps: Generator[Any, None, Any]) -> Generator[Any, None, Any]:
-        """Passes on what is for users, and writes the images among it."""
+        """Passes on the events for users, and writes the images among them."""
         try:
             while True:
                 try:
@@ -85,7 +98,7 @@ class ImageFiles:
                 except StopIteration as stop:
                     return stop.value
                 if isinstance(event, Message):
-                    continue  # of interest to front ends only
+                    continue  # only for front ends
                 self.see(event)
                 yield event
                 if notice := self.take_notice():
@@ -101,8 +114,11 @@ class ImageFiles:
         return OutputItem("stream", text=f"{self._notice}\n", name="stderr")
 
     def conclude(self, result: ExecutionResult, limit: int) -> None:
-        """Gives a result its images, and says in it if some were not written, where the limit has room for that."""
+        """Adds the images to a result, and a note about those that were not written if the limit has room for it."""
         result.images = self.paths
+        if any(item.picture is not None for item in result.outputs):  # by now it is known which file each one is
+            room = limit - len(self._notice) - 1
+            result.text = read_outputs(result.outputs, room if self._notice and room > len(self._notice) else limit)
         if self._notice:
             result.truncated |= self._limited
             result.outputs.append(OutputItem("stream", text=f"{self._notice}\n", name="stderr"))
@@ -151,12 +167,19 @@ class ImageFiles:
 def choose_images_dir(directory: object = None) -> str:
     """Returns the path of a directory for images; links on it are followed now, and never again. Raises InvalidInput.
 
-    Where none is given it is `images` in the working directory. That name is not the caller's: a link there may be a
-    cell's, and is not followed.
+    The default is `images` in the working directory. The caller did not choose that name, so a link there may be a
+    cell's and is not followed.
     """
     if directory is None or directory == "":
         return os.path.join(os.path.realpath(_absolute(".")), _NAME)
-    return os.path.realpath(_absolute(directory))
+    from kernelbox.base._cell_places import first_planted_link  # most callers name no directory
+
+    path = _absolute(directory)
+    planted = first_planted_link(path)
+    if planted is None:
+        return os.path.realpath(path)
+    folder, name = os.path.split(planted)  # it stays a link, and is not followed
+    return os.path.normpath(os.path.join(os.path.realpath(folder), name, os.path.relpath(path, planted)))
 
 
 def _absolute(directory: object) -> str:
@@ -167,12 +190,12 @@ def _absolute(directory: object) -> str:
     except OSError as exc:
         raise InvalidInput("images_dir", directory, "the working directory is gone: use an absolute path") from exc
     if "\0" in path:
-        raise InvalidInput("images_dir", directory, "a path has no NUL in it")
+        raise InvalidInput("images_dir", directory, "use a path without NUL")
     return path
 
 
 def _decode(mime: str, data: object) -> bytes | None:
-    """Returns the bytes of an image; None if it is not what its type says."""
+    """Returns the bytes of an image; None if it is not valid for its type."""
     if not isinstance(data, str):
         return None
     if mime == "image/svg+xml":
@@ -184,6 +207,6 @@ def _decode(mime: str, data: object) -> bytes | None:
 
 
 def _add_line(text: str, line: str, limit: int) -> str:
-    """Returns text with a line more, if there is room for it."""
+    """Returns text with another line, if there is room for it."""
     whole = f"{text}\n{line}" if text and not text.endswith("\n") else text + line
     return whole if limit <= 0 or len(whole) <= limit else text

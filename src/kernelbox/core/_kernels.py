@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 
-from kernelbox.base._environment import scrubbed_environment
-from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound, StartFailed, StoreFailed
+from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound, StoreFailed
+from kernelbox.base._owning import Handle
 from kernelbox.core._arguments import check_name
 from kernelbox.core._condition import Condition, describe_loss, died_with_owner
-from kernelbox.core._kernel import Kernel, Pool
-from kernelbox.core._options import KernelOptions
+from kernelbox.core._kernel_handle import ConnectionPool, KernelHandle
+from kernelbox.core._options import NO_OPTIONS, KernelOptions
 from kernelbox.core._starting import check_start, new_record, start
+from kernelbox.core._terms import require_directory, terms_after, terms_of, withheld
 from kernelbox.host._engines import ENGINES, engine_named
 from kernelbox.host.files._home import Home
+from kernelbox.host.store._cell_files import note_loss
+from kernelbox.host.store._checkpoint_files import has_checkpoints
 from kernelbox.host.store._death_notes import CAUSE_PATIENCE
 from kernelbox.host.store._record import RESTART_FAILED, KernelRecord
 from kernelbox.host.store._store import open_store
@@ -22,7 +24,7 @@ from kernelbox.wire._layout import is_kernel_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kernelbox.base._config import KernelBoxConfig
     from kernelbox.wire._messages import Execute
@@ -34,24 +36,23 @@ _DESTROYED_AT_ONCE = 8
 # A kernel that leaves runs its exit functions in this time.
 _LEAVE_PATIENCE = 0.5
 
-_NO_OPTIONS = KernelOptions()
 
-
-class Kernels:
+class Kernels(Handle):
     """The kernels of one configuration, shared with every other process that has the same."""
 
     def __init__(
-        self, config: KernelBoxConfig, run: Callable[[Kernel, Execute, float | None], ExecutionResult]
+        self, config: KernelBoxConfig, run: Callable[[KernelHandle, Execute, float | None], ExecutionResult]
     ) -> None:
         """`run` drives a cell to its end; the start-up code is one."""
         self.config = config
         self.home = Home(config.home, config.key_file)
         self.store = open_store(config)
         self.condition = Condition(self.store, config.kernel_idle_timeout)
-        self.pool = Pool(self.store.runtime_dir)
+        self.pool = ConnectionPool(self.store.runtime_dir)
         self._run = run
         # What kernels opened here were given that no record keeps: environments hold secrets.
         self._environments: dict[str, dict[str, str] | None] = {}
+        self.openings: set[str] = set()  # the ids of kernels that were opened for a cell whose result has not come yet
 
     def __repr__(self) -> str:
         return f"<Kernels in {self.store.runtime_dir}>"
@@ -80,7 +81,7 @@ class Kernels:
         """Like `find`; raises KernelNotFound."""
         record = self.find(key)
         if record is None:
-            raise KernelNotFound(key)
+            raise KernelNotFound(key, self.config.home)
         return record
 
     def look(self, key: str) -> KernelRecord:
@@ -118,12 +119,12 @@ class Kernels:
         *,
         environment: dict[str, str] | None = None,
         describe: Callable[[Exception], str] = str,
-    ) -> Kernel:
+    ) -> KernelHandle:
         """Returns the handle on a kernel; `environment` is what a new process of it gets.
 
         `describe` says, in the result of a cell, why there could be no new process.
         """
-        return Kernel(self, record, environment=environment, describe=describe)
+        return KernelHandle(self, record, environment=environment, describe=describe)
 
     def environment_given(self, kernel_id: str) -> dict[str, str] | None:
         """Returns what this process has opened a kernel with, None if it has given it none."""
@@ -133,7 +134,7 @@ class Kernels:
         """Returns every kernel, oldest first, as it is now."""
         deadline = time.monotonic() + CAUSE_PATIENCE  # for all the dead together
         records = [self.condition.refresh(record, patience=deadline - time.monotonic()) for record in self.store.all()]
-        records = [record for record in records if not self._remove_without_owner(record)]
+        records = [record for record in _leading(records) if not self._remove_without_owner(record)]
         self.note_held(records)
         return records
 
@@ -146,40 +147,45 @@ class Kernels:
             if current is not None and not died_with_owner(current):
                 return False
             if current is not None:
-                self._discard(current, "its owner has ended")
+                self.discard(current, "its owner has ended")
             return True
 
     # -- opening ---------------------------------------------------------------------------------------------
 
-    def get_or_create(self, name: str, options: KernelOptions = _NO_OPTIONS, *, as_it_is: bool = False) -> KernelRecord:
+    def get_or_create(self, name: str, options: KernelOptions = NO_OPTIONS, *, as_it_is: bool = False) -> KernelRecord:
         """Returns the live kernel of a name; opens one if there is none.
 
         Raises KernelExists if the live one is not what the options ask for. If it is to be taken as it is, only limits
-        and the sandbox count, which were asked for to be kept.
+        and the sandbox count, which were asked for to be kept. One that follows a dead one has the terms of its name.
         """
         check_name(name)
         record = self._find_live(name)
         if record is None:
-            with self.store.locking(*options.names(name)):
-                record = self.find(name)
+            with self._locking(*options.names(name)) as record:
                 if record is None or not record.alive:
-                    return self._replace(record, name, options)
+                    restored = self._restore(record)
+                    if restored is None:
+                        return self._open(name, options, record, as_it_is=as_it_is)
+                    record = restored
         known = self._environments.get(record.kernel_id)
         differences = options.walls_differences(record) if as_it_is else options.differences(record, known)
         if differences:
             raise KernelExists(name, differences)
         return record
 
-    def create(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
-        """Opens a kernel under a name that no live kernel has; raises KernelExists."""
+    def create(self, name: str, options: KernelOptions = NO_OPTIONS, *, as_it_is: bool = False) -> KernelRecord:
+        """Opens a kernel under a name that no live kernel has; raises KernelExists.
+
+        One that follows a dead one has the terms of its name, with the directory of the options, if they give one and
+        it is not to be taken as it is.
+        """
         check_name(name)
-        with self.store.locking(*options.names(name)):
-            record = self.find(name)
+        with self._locking(*options.names(name)) as record:
             if record is not None and record.alive:
                 raise KernelExists(name)
-            return self._replace(record, name, options)
+            return self._open(name, options, record, as_it_is=as_it_is)
 
-    def use(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
+    def use(self, name: str, options: KernelOptions = NO_OPTIONS) -> KernelRecord:
         """Returns the kernel for a cell that is sent to a name: the live one, or a new one with these options.
 
         A kernel that has died since it was last used is returned dead, once: its death must be told before a new
@@ -189,14 +195,29 @@ class Kernels:
         live = self._find_live(name)
         if live is not None:
             return _with_walls(live, options)
-        with self.store.locking(name):
-            record = self.find(name)
+        with self._locking(name) as record:
             if record is not None and record.alive:
                 return _with_walls(record, options)
             if record is not None and self.condition.claim_report(record):
-                self._clear(record)
+                self._lay_out(record)
                 return record
-            return self._replace(record, name, options)
+            if (restored := self._restore(record)) is not None:
+                return _with_walls(restored, options)
+            opened = self._open(name, options, record, as_it_is=True)
+            self.openings.add(opened.kernel_id)
+            return opened
+
+    @contextlib.contextmanager
+    def _locking(self, name: str, *others: str) -> Iterator[KernelRecord | None]:
+        """Locks a name, others, and all that the kernel behind it is found by; gives the record of that kernel."""
+        names = {name, *others}
+        while True:
+            with self.store.locking(*names):
+                record = self.find(name)
+                if record is None or names.issuperset(record.names):
+                    yield record
+                    return
+            names.update(record.names)
 
     def follow(self, record: KernelRecord) -> KernelRecord:
         """Returns what a record that a caller kept has become; one that is not found any more is dead.
@@ -213,47 +234,77 @@ class Kernels:
             self.end_process(record, record.death)
         return record
 
-    def _clear(self, record: KernelRecord) -> None:
-        """Ends what is left of a kernel that no client can reach, after that was told; its name is free then."""
-        if self.condition.has_process(record):
-            self.end_process(record, record.death or "")
-        if self.condition.is_unreachable(record):
-            self.store.remove(record)
+    def _lay_out(self, dead: KernelRecord) -> None:
+        """Ends what is left of a kernel that no client can reach, and keeps its record, with the terms of its name."""
+        if self.condition.has_process(dead):
+            self.end_process(dead, dead.death or "")
+        if self.condition.is_unreachable(dead):
+            was_reported = self.condition.was_reported(dead)
+            self.store.remake(dead)
+            if was_reported:
+                self.condition.claim_report(dead)
 
-    def _replace(self, dead: KernelRecord | None, name: str, options: KernelOptions) -> KernelRecord:
-        """Opens a kernel under a name, in place of a dead one; the caller holds the name's lock."""
-        options = options.checked()
-        session_name = options.session_name
-        if session_name is not None and session_name != name:
-            other = self.find(session_name)
-            if other is not None and other.alive:
-                raise KernelExists(session_name)
-        record = new_record(name, options, self.config, self.store)
+    def _restore(self, dead: KernelRecord | None) -> KernelRecord | None:
+        """Sets a dead kernel back to its last checkpoint, if it has one; the caller holds the name's lock."""
+        if dead is None or not has_checkpoints(self.store.directory(dead.kernel_id)):
+            return None
+        from kernelbox.core._time_travel import restore_locked  # few kernels have checkpoints
+
+        return restore_locked(self, dead)
+
+    def pass_environment(self, source: KernelRecord, branch: KernelRecord) -> None:
+        """Remembers for a branch what its original was opened with."""
+        self._environments[branch.kernel_id] = self._environments.get(source.kernel_id)
+
+    def _open(self, name: str, options: KernelOptions, dead: KernelRecord | None, *, as_it_is: bool) -> KernelRecord:
+        """Opens a kernel under a name, on the terms of the dead one whose place it takes; the caller holds the locks.
+
+        The record of the dead one goes when the new kernel has started: until then it is what has the terms.
+        """
+        self._require_free(options.session_name, dead)
+        if dead is None:
+            terms = terms_of(name, options)
+        else:
+            given = self._environments.get(dead.kernel_id)
+            terms = terms_after(dead, name, options, given, self.config.limits, as_it_is=as_it_is)
+        record = new_record(terms, self.config, self.store)
         if dead is not None:
             if not self.condition.was_reported(dead):
                 record.lost = f"the kernel that had this name before: {dead.death}"
-            if options.env is None and (withheld := _withheld(dead)) is not None:
-                options = options.with_env(withheld)
-                record.environment = "given"
-            if options.sandbox is None and dead.sandbox is not None:  # or a cell that ends its kernel would be free
-                record.sandbox, record.sandbox_config = dead.sandbox, dead.sandbox_config
-            if options.limits is None and dead.limits:  # for the same reason
-                from kernelbox.base._limits import tightest  # few kernels have any
-
-                record.limits = tightest(record.limits, dead.limits)
-            record.guarded |= dead.guarded
-            self._discard(dead, "replaced")
-        self._environments[record.kernel_id] = options.env
+            self._lay_out(dead)
+        environment = self._environments[record.kernel_id] = terms.options.env
         try:
             self.store.add(record)
-            self._start(record, options.env)
+            if dead is not None:
+                self.log_loss(dead, dead.death or "replaced")
+                self.store.carry_cells(dead, record)
+            self._start(record, environment)
         except BaseException:
-            self._discard(record, "its start was cut short")
+            self.discard(record, "its start was cut short")
+            if dead is not None:
+                with contextlib.suppress(StoreFailed):  # it has a record, and only lacks what leads there fast
+                    self.store.save(dead)
             raise
+        if dead is not None:
+            self.discard(dead, "replaced")
+            self._discard_namesakes(record)
         return record
 
+    def log_loss(self, record: KernelRecord, cause: str) -> None:
+        """Notes in the log of a kernel's cells that their variables are lost, with what the last cell had to say."""
+        engine, directory = engine_named(record.engine), self.store.directory(record.kernel_id)
+        note_loss(directory, cause, lambda execution_id: engine.leftovers(record, directory, execution_id))
+
+    def _require_free(self, session_name: str | None, dead: KernelRecord | None) -> None:
+        """Raises KernelExists if another kernel has a session name, or a dead one has left walls for it."""
+        other = None if session_name is None else self.find(session_name)
+        if session_name is None or other is None or (dead is not None and other.kernel_id == dead.kernel_id):
+            return
+        if other.alive or other.sandbox is not None or other.limits or other.guarded:
+            raise KernelExists(session_name)
+
     def _start(self, record: KernelRecord, environment: dict[str, str] | None) -> None:
-        start(Kernel(self, record, starting=True), environment, self.store, self.config, self._run)
+        start(KernelHandle(self, record, starting=True), environment, self.store, self.config, self._run)
 
     # -- interrupting ----------------------------------------------------------------------------------------
 
@@ -288,7 +339,7 @@ class Kernels:
         with self.store.locking(*record.names):
             current = self.store.get(record.kernel_id)
             if current is None:
-                raise KernelNotFound(key)
+                raise KernelNotFound(key, self.config.home)
             self.condition.refresh(current)
             seen = ended or record
             if current.process != seen.process and current.alive:
@@ -296,8 +347,10 @@ class Kernels:
             # Or it would be ended, and could not be started again.
             check_start(current.kernel_type, current.engine)
             if ended is None:
-                _require_directory(current)
-            current.lost = describe_loss(current)
+                require_directory(current)
+            current.lost, current.restored_from, current.copied = describe_loss(current), None, False
+            current.lost_executions = []
+            cause = current.death if current.status == "dead" and current.death else reason
             was_unreachable = self.condition.is_unreachable(current)
             current.status = "unknown"
             if not was_unreachable:
@@ -306,12 +359,13 @@ class Kernels:
             if seen.process != current.process:
                 self.end_process(seen, reason)  # the record in the store was an older one
             self.pool.drop(current)
+            self.log_loss(current, cause)
             if was_unreachable:
                 self.store.remake(current)
             if environment is None:
                 environment = self._environments.get(current.kernel_id)
             try:
-                self._start(current, _withheld(current) if environment is None else environment)
+                self._start(current, withheld(current) if environment is None else environment)
             except KernelBoxError as exc:
                 self._note_failed_restart(current, exc)
                 raise
@@ -369,8 +423,16 @@ class Kernels:
             current = self.store.get(record.kernel_id)
             if current is None:
                 return False
-            self._discard(current, reason, publish=publish)
+            self.discard(current, reason, publish=publish)
+            if publish:
+                self._discard_namesakes(current)
             return True
+
+    def _discard_namesakes(self, record: KernelRecord) -> None:
+        """Ends what else has a name of this kernel: a crash while it took another's place may have left more."""
+        for other in self.store.namesakes(record):
+            if not self.condition.refresh(other).alive:
+                self.discard(other, "replaced")
 
     def cull(self) -> list[str]:
         """Ends the kernels that are stale, and returns their ids; each name tells so when it is next used.
@@ -388,14 +450,17 @@ class Kernels:
         return engine_named(record.engine).wait(record, _LEAVE_PATIENCE)
 
     def end_process(self, record: KernelRecord, reason: str) -> None:
-        """Ends the process of a record and what it started; the caller holds the lock of its name."""
-        engine_named(record.engine).end(record, self.store.directory(record.kernel_id), reason)
+        """Ends the process of a record, its checkpoints and what it started; the caller holds the lock of its name."""
+        directory = self.store.directory(record.kernel_id)
+        if has_checkpoints(directory):
+            engine_named(record.engine).release_checkpoints(directory, record.kernel_id)
+        engine_named(record.engine).end(record, directory, reason)
         if record.groups:
             from kernelbox.host.engines._limiting import release_limits
 
             release_limits(record)
 
-    def _discard(self, record: KernelRecord, reason: str, *, publish: bool = True) -> None:
+    def discard(self, record: KernelRecord, reason: str, *, publish: bool = True) -> None:
         """Ends what there is of a kernel; the caller holds the name's lock."""
         self.end_process(record, reason)
         self._environments.pop(record.kernel_id, None)
@@ -410,20 +475,10 @@ def _with_walls(record: KernelRecord, options: KernelOptions) -> KernelRecord:
     return record
 
 
-def _withheld(record: KernelRecord) -> dict[str, str] | None:
-    """Returns what a new process of a kernel gets instead of an environment that only its opener knows.
-
-    Not the caller's own: a kernel that was to have certain variables must not get the host's secrets for them.
-    """
-    return scrubbed_environment({}) if record.environment == "given" else None
-
-
-def _require_directory(record: KernelRecord) -> None:
-    if not os.path.isdir(record.cwd):
-        raise StartFailed(
-            f"kernel {record.name!r} cannot be restarted, because its working directory {record.cwd!r} is gone; "
-            "it goes on as it is: make that directory again, or destroy the kernel and create it elsewhere"
-        )
+def _leading(records: list[KernelRecord]) -> list[KernelRecord]:
+    """Returns records, oldest first, without the dead whose name another one has: it is taking their place."""
+    leading = {name: record for record in records for name in record.names}
+    return [record for record in records if record.status != "dead" or leading[record.name] is record]
 
 
 def _side_by_side(function: Callable[[KernelRecord], bool], records: list[KernelRecord]) -> list[bool]:

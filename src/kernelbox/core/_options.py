@@ -1,4 +1,4 @@
-"""What a caller may ask of a new kernel, as one checked value."""
+"""The options of a new kernel, as one checked value."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from kernelbox.host.store._record import KernelRecord, Lifetime
     from kernelbox.sandbox._sandbox_config import SandboxConfig
 
-    # True for the default, the path of a configuration file, or what would be in one; False for none.
+    # True for the default, the path of a configuration file, or its content; False for none.
     Sandbox = bool | str | os.PathLike[str] | Mapping[str, Any] | SandboxConfig
 
-    # How it is made: by kernelbox alone, or inside of sandbox-runtime.
+    # Whether kernelbox makes it alone, or inside sandbox-runtime.
     SandboxLevel = Literal["native", "srt"]
 
 _NO_SANDBOX = "without sandbox=True, or --sandbox, it would have no effect"
@@ -36,7 +36,7 @@ _NO_SANDBOX = "without sandbox=True, or --sandbox, it would have no effect"
 
 @dataclass(frozen=True, slots=True)
 class KernelOptions:
-    """The options of `get_or_create` and `create`; None stands for what the configuration or the process has."""
+    """The options of `get_or_create` and `create`; None means the value of the configuration or the process."""
 
     session_name: str | None = None
     tags: dict[str, str] | None = None
@@ -48,25 +48,28 @@ class KernelOptions:
     sandbox: Sandbox | None = None
     guarded: bool = False
 
-    def with_env(self, env: dict[str, str]) -> KernelOptions:
-        """Returns the same options with an environment."""
-        given = (self.session_name, self.tags, self.cwd, env, self.lifetime, self.kernel_type)
-        return KernelOptions(*given, self.limits, self.sandbox, self.guarded)
+    def ending_with_process(self) -> KernelOptions:
+        """Returns the same options for a kernel that must not outlive this process."""
+        return self._changed(lifetime="process")
+
+    def _changed(self, **changes: Any) -> KernelOptions:
+        """Like `dataclasses.replace`, which takes the command line too long to import."""
+        return KernelOptions(**{name: getattr(self, name) for name in self.__match_args__} | changes)
 
     def names(self, name: str) -> list[str]:
-        """Returns all that a kernel opened under a name with these options will be found by."""
+        """Returns all names of a kernel that is opened under a name with these options."""
         return [name] if self.session_name is None else [name, check_name(self.session_name)]
 
     def differences(self, record: KernelRecord, environment: dict[str, str] | None) -> list[str]:
-        """Says what these options ask for that a live kernel is not; raises InvalidInput for what no kernel can be.
+        """Describes how a live kernel differs from these options; raises InvalidInput for impossible options.
 
-        `environment` is what this process gave it, None if it gave none. What another process gave is not known.
+        `environment` is what this process gave it, None if it gave none. That of another process is not known.
         """
         found = []
         kernel_type = check_kernel_type(self.kernel_type)
         if kernel_type is not None and kernel_type != record.kernel_type:
             found.append(f"kernel_type={record.kernel_type!r}, not {kernel_type!r}")
-        if self.cwd is not None and os.path.realpath(cwd := check_directory(self.cwd)) != os.path.realpath(record.cwd):
+        if self.cwd is not None and (cwd := check_directory(self.cwd)) != os.path.realpath(record.cwd):
             found.append(f"cwd={record.cwd!r}, not {cwd!r}")
         if self.session_name is not None and check_name(self.session_name) != record.session_name:
             found.append(f"session_name={record.session_name!r}, not {self.session_name!r}")
@@ -78,14 +81,30 @@ class KernelOptions:
         return found + _environment_differences(check_environment(self.env), record, environment)
 
     def walls_differences(self, record: KernelRecord) -> list[str]:
-        """Says which limits, what sandbox and what guard are asked for that a live kernel does not have."""
+        """Describes the requested limits, sandbox and guard that a live kernel does not have."""
         guard = ["no guard, not require_shell_escape=True"] if self.guarded and not record.guarded else []
         return self.limit_differences(record) + self.sandbox_differences(record) + guard
 
     def limit_differences(self, record: KernelRecord) -> list[str]:
-        """Says which of the limits that are asked for a live kernel does not have."""
+        """Describes the requested limits that a live kernel does not have."""
         limits = _check_limits(self.limits)
         return [] if limits is None else limits.differences(record.limits)
+
+    def looser(self, dead: KernelRecord) -> list[str]:
+        """Describes which limits and sandbox rules of a dead kernel these options would loosen for its successor."""
+        limits = _check_limits(self.limits)
+        found = [] if limits is None else limits.excesses(dead.limits)
+        return found if dead.sandbox is None else found + self.sandbox_differences(dead)
+
+    def limits_within(self, held: Mapping[str, float], configured: Mapping[str, float]) -> Limits | None:
+        """Returns the limits of a kernel that must not exceed those that another held."""
+        limits = _check_limits(self.limits)
+        if not held:
+            return limits  # the usual case, kept short because the command line counts milliseconds
+        from kernelbox.base._limits import Limits, tightest
+
+        given = {} if limits is None else limits.given
+        return Limits(**{**given, **tightest(self.effective_limits(configured), held)})  # type: ignore[arg-type]  # numbers
 
     def effective_limits(self, configured: Mapping[str, float]) -> dict[str, float]:
         """Returns the limits that a kernel opened with these options has."""
@@ -95,7 +114,7 @@ class KernelOptions:
         return limits.over(configured)
 
     def sandbox_differences(self, record: KernelRecord) -> list[str]:
-        """Says what sandbox these options ask for that a live kernel does not have; nothing if they ask for none."""
+        """Describes how a live kernel's sandbox differs from the requested one; empty if none is requested."""
         if self.sandbox is None:
             return []
         wanted, has = self.sandbox_rules(), record.sandbox_config if record.sandbox is not None else ""
@@ -112,7 +131,7 @@ class KernelOptions:
         return [SandboxConfig.from_text(has).describe_difference(SandboxConfig.from_text(wanted))]
 
     def sandbox_rules(self) -> str:
-        """Returns what the sandbox allows, as a record keeps it; "" if there is to be none. Raises InvalidInput."""
+        """Returns the sandbox's rules as records store them; "" without a sandbox. Raises InvalidInput."""
         config = self.sandbox_config()
         rules = "" if config is None else config.to_text()
         if len(rules) > MAX_RULES:
@@ -120,7 +139,7 @@ class KernelOptions:
         return rules
 
     def sandbox_config(self) -> SandboxConfig | None:
-        """Returns what sandbox these options ask for; None for none. Raises InvalidInput."""
+        """Returns the sandbox that these options request; None for none. Raises InvalidInput."""
         if self.sandbox is None or self.sandbox is False:
             return None
         from kernelbox.sandbox._sandbox_config import check_sandbox  # few kernels have one
@@ -128,11 +147,11 @@ class KernelOptions:
         return check_sandbox(self.sandbox)
 
     def checked(self) -> KernelOptions:
-        """Returns the options with their values copied and made absolute; raises InvalidInput."""
+        """Returns the options with copied values and resolved paths; raises InvalidInput."""
         return KernelOptions(
             session_name=None if self.session_name is None else check_name(self.session_name),
-            tags=check_tags({} if self.tags is None else self.tags),
-            cwd=check_directory(self.cwd),
+            tags=None if self.tags is None else check_tags(self.tags),
+            cwd=None if self.cwd is None else check_directory(self.cwd),
             env=check_environment(self.env),
             lifetime=check_lifetime(self.lifetime),
             kernel_type=check_kernel_type(self.kernel_type),
@@ -142,49 +161,40 @@ class KernelOptions:
         )
 
 
+NO_OPTIONS = KernelOptions()
+
+
 def choose_sandbox(
-    sandbox: bool,
-    config: str | os.PathLike[str] | None,
+    sandbox: Sandbox | None,
+    config: str | os.PathLike[str] | None = None,
     level: str | None = None,
     *,
     tokens: str | None = None,
     policy: str | None = None,
 ) -> SandboxConfig | None:
-    """Returns what three arguments ask for: whether there is to be a sandbox, the file that says what it allows, and
-    how it is made.
+    """Returns the sandbox that a caller asks for; None for none. Raises InvalidInput.
 
-    The files of a server's `tokens` and `policy`, if it has some, are not for its kernels: they neither read the one
-    nor write the other.
+    `config` is the path of its configuration, for callers whose `sandbox` only switches it on. Kernels of a server can
+    neither read its file of `tokens` nor write its `policy`.
     """
-    if not sandbox:
-        if config is not None:
-            raise InvalidInput("sandbox_config", str(config), _NO_SANDBOX)
-        if level is not None:
-            raise InvalidInput("sandbox_level", level, _NO_SANDBOX)
+    if sandbox is None or sandbox is False:
+        for name, given in (("sandbox_config", config), ("sandbox_level", level)):
+            if given is not None:
+                raise InvalidInput(name, str(given), _NO_SANDBOX)
         return None
-    from kernelbox.sandbox._sandbox_config import SandboxConfig, check_level, read_config
+    from kernelbox.sandbox._sandbox_config import check_level, check_sandbox, read_config
 
     chosen = check_level("native" if level is None else level)
-    rules = SandboxConfig(level=chosen) if config is None else read_config(config, level=chosen)
+    rules = check_sandbox(sandbox, level=chosen) if config is None else read_config(config, level=chosen)
+    assert rules is not None, "it was asked for"
     hidden, kept = ([os.path.abspath(os.path.expanduser(path))] if path else [] for path in (tokens, policy))
     return rules.protecting(hidden, kept)
 
 
-def at_level(sandbox: Sandbox | None, level: str | None) -> Sandbox | None:
-    """Returns what is asked for by a sandbox and its level."""
-    if level is None:
-        return sandbox
-    if sandbox is None or sandbox is False:
-        raise InvalidInput("sandbox_level", level, "without sandbox= it would have no effect")
-    from kernelbox.sandbox._sandbox_config import check_level, check_sandbox
-
-    return check_sandbox(sandbox, level=check_level(level))
-
-
 def _check_limits(limits: Limits | Mapping[str, object] | None) -> Limits | None:
-    """Returns limits as such; None if none is named. Raises InvalidInput."""
+    """Returns Limits; None if no limit is set. Raises InvalidInput."""
     if limits is None:
-        return None  # most kernels have none, and the command line counts milliseconds
+        return None  # the usual case, kept short because the command line counts milliseconds
     from kernelbox.base._limits import check_limits
 
     checked = check_limits(limits)
@@ -194,7 +204,7 @@ def _check_limits(limits: Limits | Mapping[str, object] | None) -> Limits | None
 def _environment_differences(
     wanted: dict[str, str] | None, record: KernelRecord, given: dict[str, str] | None
 ) -> list[str]:
-    """Names the variables that differ, and no values: they may be secrets."""
+    """Names the variables that differ, without their values, which may be secrets."""
     if wanted is None:
         return []
     if record.environment == "caller":

@@ -8,6 +8,8 @@ import os
 from kernelbox.base._config import refuse_unknown_limits
 from kernelbox.base._environment import kernel_environment, scrubbed_environment
 from kernelbox.base._errors import InvalidInput, StartFailed, StoreFailed
+from kernelbox.base._owning import fill_standard_descriptors
+from kernelbox.core._terms import require_directory
 from kernelbox.host._engines import engine_for, engine_named
 from kernelbox.host.engines._interface import Launch
 from kernelbox.host.process._lifeline import lifeline_to
@@ -20,18 +22,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kernelbox.base._config import EngineName, KernelBoxConfig
-    from kernelbox.core._kernel import Kernel
-    from kernelbox.core._options import KernelOptions
+    from kernelbox.core._kernel_handle import KernelHandle
+    from kernelbox.core._terms import Terms
     from kernelbox.host.engines._interface import Engine
     from kernelbox.host.store._store import Store
     from kernelbox.wire._results import ExecutionResult
 
-# A kernel has some 25 files open for itself; the rest is for cells, whose imports have several open at once.
+# A kernel itself has about 25 files open; the rest is for cells, whose imports open several at once.
 _LEAST_FILES = 64
 
 
-def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store: Store) -> KernelRecord:
-    """Returns the record of a kernel that is about to be started; raises InvalidInput for a type it cannot have."""
+def new_record(terms: Terms, config: KernelBoxConfig, store: Store) -> KernelRecord:
+    """Returns the record of a kernel that is about to start; raises InvalidInput for a type it cannot have."""
+    options = terms.options
     kernel_type = options.kernel_type or config.kernel_type
     engine = check_start(kernel_type, config.engine)
     rules, config_of_sandbox = options.sandbox_rules(), options.sandbox_config()
@@ -48,15 +51,16 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
     record = KernelRecord(
         kernel_id=kernel_id,
         connection_file=store.directory(kernel_id).path_of(engine.connection_file),
-        name=name,
-        session_name=options.session_name or name,
+        name=terms.name,
+        session_name=options.session_name or terms.name,
         created_at=made_at,
         last_used_at=made_at,
         status="unknown",
         tags=options.tags or {},
         kernel_type=kernel_type,
         engine=engine.name,
-        cwd=str(options.cwd),
+        cwd=terms.cwd,
+        cwd_identity=terms.cwd_identity,
         lifetime=options.lifetime,
         environment="caller" if options.env is None else "given",
         limits=options.effective_limits(config.limits),
@@ -65,38 +69,45 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
         guarded=options.guarded,
     )
     if options.lifetime == "process" or config.store_backend == "memory":
-        own = ProcessIdentity.own()
-        record.owner_pid, record.owner_start_time = own.pid, own.start_time
+        owner = terms.owner or ProcessIdentity.own()
+        record.owner_pid, record.owner_start_time = owner.pid, owner.start_time
     return record
 
 
 def check_start(kernel_type: str, configured: EngineName) -> Engine:
-    """Returns the engine of a kernel that can be started from here; raises InvalidInput or StartFailed if it cannot."""
+    """Returns the engine of a kernel; raises InvalidInput or StartFailed if the kernel cannot be started from here."""
     engine = engine_for(kernel_type, configured)
     engine.check(kernel_type)
     refuse_unknown_limits()
-    allowed = os.sysconf("SC_OPEN_MAX")  # the limit of this process, which its kernels have too; -1 is none
+    allowed = os.sysconf("SC_OPEN_MAX")  # the limit of this process and of its kernels; -1 is none
     if 0 <= allowed < _LEAST_FILES:
         raise StartFailed(
-            f"a kernel needs {_LEAST_FILES} open files, and the limit of this process, which it would have too, is "
+            f"a kernel needs {_LEAST_FILES} open files, and the limit of this process, which kernels inherit, is "
             f"{allowed}: raise its limit (ulimit -n)"
         )
     return engine
 
 
 def start(
-    kernel: Kernel,
+    kernel: KernelHandle,
     environment: dict[str, str] | None,
     store: Store,
     config: KernelBoxConfig,
-    run: Callable[[Kernel, Execute, float | None], ExecutionResult],
+    run: Callable[[KernelHandle, Execute, float | None], ExecutionResult],
 ) -> None:
     """Starts the process of a kernel and runs the start-up code; the caller holds the lock of its name.
 
-    Until that has come to an end the record is kept as unknown, so that others wait for it, or, if we do not live to
-    see it, take it for what it is; the keeper then ends the process.
+    Meanwhile the stored record has the status unknown, so that other processes wait for it. If we end before the start
+    does, they see that it was cut short, and the keeper ends the process.
     """
+    fill_standard_descriptors()  # before any that a child gets is opened
     record = kernel.record
+    require_directory(record)
+    if record.sandbox is not None:
+        from kernelbox.base._cell_places import note_places  # few kernels have a sandbox
+
+        store.read_new()  # of other sandboxed kernels it must be known where they write
+        note_places(record.writable)
     record.status, record.death, record.busy_since = "unknown", None, None
     with _opening() as (opening, settling):
         _launch(record, environment, store, config, opening)
@@ -106,15 +117,15 @@ def start(
                 _run_startup_code(kernel, config, run)
         finally:
             record.status = "idle"
-            os.write(settling, SETTLED)  # first: a kernel that a record calls alive must not be ended
+            os.write(settling, SETTLED)  # first: the keeper must not end a kernel whose record says alive
             store.publish(record)
 
 
 @contextlib.contextmanager
 def _opening() -> Iterator[tuple[int, int]]:
-    """Gives a pipe that tells a keeper when the start has come to an end, or that we have ended before.
+    """Yields a pipe that tells a keeper when the start has succeeded or failed, or that we ended before.
 
-    Writing to it cannot fail, whatever has become of the keeper: we hold the other end too.
+    Writing to it cannot fail even if the keeper has ended, because we hold the other end too.
     """
     opening, settling = os.pipe()
     try:
@@ -134,7 +145,7 @@ def _launch(
             lifeline = lifeline_to(record.owner_pid, record.owner_start_time)
             if lifeline < 0:
                 raise StartFailed(f"kernel {record.name!r} belongs to process {record.owner_pid}, which has ended")
-        if environment is None:  # in a sandbox, what is harmless of our own: there may be secrets in it
+        if environment is None:  # a sandbox gets only harmless variables of ours: others may be secrets
             given = scrubbed_environment({}) if record.sandbox is not None else kernel_environment()
         else:
             given = environment
@@ -158,7 +169,7 @@ def _launch(
 
 
 def _run_startup_code(
-    kernel: Kernel, config: KernelBoxConfig, run: Callable[[Kernel, Execute, float | None], ExecutionResult]
+    kernel: KernelHandle, config: KernelBoxConfig, run: Callable[[KernelHandle, Execute, float | None], ExecutionResult]
 ) -> None:
     request = Execute(
         os.urandom(8).hex(), config.startup_code, store_history=False, text_limit=max(0, config.output_char_limit)
@@ -167,8 +178,8 @@ def _run_startup_code(
     if not result.ok:
         assert result.error is not None
         kernel.end("its start-up code failed")
-        told = result.error.traceback
-        if result.status == "timeout":  # its sentence is about the variables of a kernel that goes on
+        told = result.error.traceback or [f"{result.error.ename}: {result.error.evalue}"]
+        if result.status == "timeout":  # its own sentence says that the kernel kept its variables
             told = [*told[:-1], f"TimeoutError: timed out after {config.execution_timeout:g} s"]
         raise StartFailed(
             f"KERNELBOX_STARTUP_CODE failed in kernel {kernel.name!r}; the kernel was not kept.\n" + "\n".join(told)

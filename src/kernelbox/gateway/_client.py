@@ -10,6 +10,7 @@ from pathlib import Path
 from kernelbox.base._endpoint import check_port, join_address
 from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import CodeExecutionError, ExecutionTimeout
+from kernelbox.base._owning import Handle
 from kernelbox.core._arguments import check_code, check_path, check_seconds
 from kernelbox.core._images import ImageFiles, choose_images_dir
 from kernelbox.gateway._gateway_link import GatewayLink, Unreachable
@@ -35,7 +36,7 @@ class ExecutionError(CodeExecutionError):
     """Raised when code raises an error, or its kernel dies; the fields are those of CodeExecutionError."""
 
 
-class KernelClient:
+class KernelClient(Handle):
     """Opens a kernel in a gateway, and runs code in it. Calls queue: one cell runs at a time."""
 
     def __init__(
@@ -46,10 +47,12 @@ class KernelClient:
         ping_interval: float = 10,
         *,
         working_dir: str | os.PathLike[str] | None = None,
+        kernel_init_timeout: float | None = None,
         token: str | None = None,
     ) -> None:
         """`images_dir` is `images` in the current directory by default. `token` defaults to KERNELBOX_TOKEN.
 
+        A kernel that has not started after `kernel_init_timeout` seconds is given up; None waits as long as it takes.
         Every cell begins in `working_dir`, and one that goes elsewhere is brought back; without it `os.chdir` lasts.
         """
         self.host = host
@@ -57,6 +60,7 @@ class KernelClient:
         self.working_dir = None if working_dir is None else Path(check_path("working_dir", working_dir))
         self.images_dir = Path(choose_images_dir(images_dir))
         self.ping_interval = check_seconds("ping_interval", ping_interval)
+        self.kernel_init_timeout = check_seconds("kernel_init_timeout", kernel_init_timeout)
         self._token = host_variable(TOKEN_VARIABLE) if token is None else token
         self._link: GatewayLink | None = None
         self._connecting = asyncio.Lock()
@@ -89,7 +93,11 @@ class KernelClient:
     async def _open_link(self, tries: int, retry_interval: float) -> GatewayLink:
         while True:
             try:
-                return await GatewayLink.open(self._url, self._token or None, self.ping_interval or 10)
+                async with asyncio.timeout(self.kernel_init_timeout):
+                    return await GatewayLink.open(self._url, self._token or None, self.ping_interval or 10)
+            except TimeoutError as exc:
+                seconds = f"{self.kernel_init_timeout:g} s"
+                raise RuntimeError(f"no kernel of the gateway at {self._url} has started within {seconds}") from exc
             except Unreachable as exc:
                 tries -= 1
                 if exc.final or not tries:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-import httpx2
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Subprotocol
 
+from kernelbox.base._extras import require
 from kernelbox.server.jupyter._front_end_message import BadMessage
 from kernelbox.server.jupyter._websocket_codec import V1, CodecV1
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import httpx2
+
     from kernelbox.server.jupyter._front_end_message import JupyterMessage
 
 # Seconds. A kernel is opened in milliseconds; a machine under load takes longer.
@@ -45,7 +47,10 @@ class GatewayLink:
 
     @classmethod
     async def open(cls, url: str, token: str | None, ping_interval: float) -> GatewayLink:
-        """Opens a kernel and connects to it; raises Unreachable."""
+        """Opens a kernel and connects to it; raises Unreachable, and MissingExtra."""
+        require("jupyter")
+        import httpx2
+
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         http = httpx2.AsyncClient(base_url=url, headers=headers, timeout=_PATIENCE, trust_env=False)
         link = None
@@ -128,6 +133,8 @@ class GatewayLink:
 async def _request(
     http: httpx2.AsyncClient, method: str, path: str, body: dict[str, str] | None = None
 ) -> httpx2.Response:
+    import httpx2
+
     try:
         answer = await http.request(method, path, json=body)
     except httpx2.ConnectError as exc:

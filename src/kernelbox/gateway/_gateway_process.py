@@ -15,6 +15,7 @@ from kernelbox.base._endpoint import check_port
 from kernelbox.base._environment import environment_of_server
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.base._limits import check_limits
+from kernelbox.base._owning import Handle
 from kernelbox.core._arguments import check_environment, check_path, check_switch
 from kernelbox.core._options import choose_sandbox
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _START_PATIENCE = 60.0
 
 
-class KernelGateway:
+class KernelGateway(Handle):
     """Runs a gateway: `KernelClient` opens kernels in it, and so do Jupyter's front ends.
 
     Kernels see the variables in `env` and a few harmless ones of this process (PATH, HOME, the locale). They end with
@@ -105,6 +106,8 @@ class KernelGateway:
 
     async def stop(self, timeout: float = 10) -> None:  # noqa: ASYNC109  # as ipybox has it
         """Ends the gateway and its kernels; a gateway that has not ended after `timeout` seconds is killed."""
+        if timeout < 0:
+            raise InvalidInput("timeout", timeout, "use 0 or more seconds")
         process = self._process
         if process is None:
             return

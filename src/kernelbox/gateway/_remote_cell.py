@@ -83,7 +83,7 @@ class RemoteCell:
         if message.parent.get("msg_id") != self._cell.id:
             return []
         if message.kind == "execute_reply" and DIED in message.metadata:
-            cause = str(message.content.get("evalue", "")).removesuffix(LOST)
+            cause = str(message.metadata[DIED]).removesuffix(LOST)
             self._execution.died(cause, now=time.monotonic())
             return []
         heard = KernelMessage(message.kind, self._cell.id, message.content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from kernelbox.guest._descriptors import put_behind
 from kernelbox.guest._stdlib import contextlib, os
 from kernelbox.wire._builtins import keep_builtins
 
@@ -41,6 +42,10 @@ class Alarm:
         self._settime = _settime
         self._on = _Timer(0, 0, int(seconds), int(seconds % 1 * 1e9))
         self._off = _Timer(0, 0, 0, 0)
+
+    def renew(self) -> None:
+        """Puts a new timer behind the same number, in a copy of the process, which would share the old one."""
+        put_behind(self.fd, int(_create(_CLOCK_MONOTONIC, _FLAGS)))
 
     def set(self) -> None:
         if self._pipe >= 0:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterable, Mapping
+
+from kernelbox.guest._stdlib import contextlib, os
+from kernelbox.wire._builtins import keep_builtins
+
+keep_builtins(globals())
 
 
 class Descriptors:
@@ -12,9 +15,6 @@ class Descriptors:
 
     def __init__(self, opened: Mapping[str, int] | None = None) -> None:
         self._numbers = dict(opened or {})
-
-    def __repr__(self) -> str:
-        return f"<Descriptors {self._numbers}>"
 
     def __contains__(self, name: str) -> bool:
         return name in self._numbers
@@ -34,7 +34,6 @@ class Descriptors:
         return list(self._numbers.values())
 
     def keep(self, name: str, number: int) -> None:
-        """Takes over a descriptor."""
         assert name not in self._numbers, f"there are two descriptors called {name!r}"
         self._numbers[name] = number
 
@@ -57,7 +56,6 @@ class Descriptors:
             self.keep(name, others.take(name))
 
     def close_but(self, *names: str) -> None:
-        """Closes all but these."""
         self.close(*(self._numbers.keys() - set(names)))
 
     def close(self, *names: str) -> None:
@@ -70,13 +68,16 @@ class Descriptors:
         self.close(*self._numbers)
 
 
+def put_behind(number: int, new: int, *, inheritable: bool = False) -> None:
+    """Puts what a new descriptor leads to behind a number that is in use, and closes the new one."""
+    os.dup2(new, number, inheritable)
+    os.close(new)
+
+
 def read_all(fd: int) -> bytes:
     """Reads a descriptor to its end, and closes it."""
-    parts = []
-    while part := os.read(fd, 1 << 20):
-        parts.append(part)
-    os.close(fd)
-    return b"".join(parts)
+    with open(fd, "rb") as file:
+        return file.read()
 
 
 def read_file(fd: int) -> bytes:

@@ -1,5 +1,7 @@
 """Interrupts that are aimed at one execution, and never strike in the middle of the kernel's own code.
 
+When to interrupt, and how hard, is decided by the timeout ladder in `wire/_execution.py`.
+
 A request names the execution it means. SIGINT goes to the kernel and to what the cell has started and left in the
 kernel's process group, as at a terminal; what earlier cells started is spared. It is sent again until the main thread
 has seen it, because C code such as `system(3)` swallows it; to a handler of the cell's own it is sent once.
@@ -17,7 +19,6 @@ import math
 from collections.abc import Callable, Iterator
 from mmap import mmap
 from types import FrameType
-from typing import Protocol
 
 from kernelbox.guest._alarm import SignalAlarm
 from kernelbox.guest._process_tree import SINCE_BOOT, begun_since, signal_all
@@ -49,35 +50,18 @@ _REPEAT = 0.05
 _AGAIN = 0.2
 
 
-class Holds(Protocol):
-    """What holds interrupts back between `enter` and `leave`."""
-
-    def enter(self) -> None: ...
-
-    def leave(self) -> None: ...
+_holds: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
 
-_installed: Holds | None = None
+def hold_by(holds: contextlib.AbstractContextManager[None]) -> None:
+    """Sets what `held` returns."""
+    global _holds
+    _holds = holds
 
 
-def hold_by(holds: Holds) -> None:
-    """Sets what `held` uses to hold interrupts back."""
-    global _installed
-    _installed = holds
-
-
-@contextlib.contextmanager
-def held() -> Iterator[None]:
+def held() -> contextlib.AbstractContextManager[None]:
     """Holds interrupts back for a few lines that must run as a whole, such as the start of a process."""
-    holds = _installed
-    if holds is None:
-        yield
-        return
-    holds.enter()
-    try:
-        yield
-    finally:
-        holds.leave()
+    return _holds
 
 
 class TimeUp(BaseException):
@@ -88,7 +72,10 @@ class TimeUp(BaseException):
 
 
 class Interrupts:
-    """Decides what a SIGINT does: nothing, strike now, or strike when the main thread leaves the kernel's own code."""
+    """Decides what a SIGINT does: nothing, strike now, or strike when the main thread leaves the kernel's own code.
+
+    `with` it, a stretch of the kernel's own code runs as a whole.
+    """
 
     loop: asyncio.AbstractEventLoop
 
@@ -240,6 +227,12 @@ class Interrupts:
         self._main, self._depth, self._running = threading.get_ident(), 0, None
         self.waiting_handlers.clear()
 
+    def renew(self, memory: mmap) -> None:
+        """Begins anew in a copy of the process, which has no children, and none of the original's timers."""
+        self._memory = memory
+        self.older, self._target = set(), None
+        self._limit_alarm = SignalAlarm(DIRECT)
+
     def expose(self) -> None:
         """Lets interrupts strike: the code that follows is the user's."""
         self._depth = 0
@@ -255,13 +248,12 @@ class Interrupts:
             except BaseException:  # noqa: BLE001  # it struck on the way in; the code that it was meant for has ended
                 continue
 
-    def enter(self) -> None:
-        """Begins a stretch of the kernel's own code that must run as a whole."""
+    def __enter__(self) -> None:
         if threading.get_ident() == self._main:
             self._depth += 1
 
-    def leave(self) -> None:
-        """Ends it, and raises the KeyboardInterrupt that came meanwhile."""
+    def __exit__(self, *_: object) -> None:
+        """Raises the KeyboardInterrupt that came meanwhile."""
         if threading.get_ident() == self._main:
             self._depth -= 1
             if (self._deferred or self.waiting_handlers) and not self._depth:

@@ -15,7 +15,6 @@ _held: list[mmap] = []
 
 
 def spend_reserve() -> None:
-    """Frees the reserve."""
     while _held:
         _held.pop().close()
 

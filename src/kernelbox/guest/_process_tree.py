@@ -36,6 +36,11 @@ def kill_descendants(of: int | str = "self") -> None:
     signal_all(_walk(of), signal.SIGKILL)
 
 
+def descendants(of: int) -> list[int]:
+    """Returns the processes below a process."""
+    return list(_walk(of))
+
+
 def begun_since(since: float, older: set[int], of: int | str = "self") -> list[int]:
     """Returns the descendants of a process that began at a time since boot or later.
 
@@ -68,8 +73,7 @@ def is_below_us(pid: int) -> bool:
 def start_time(pid: int) -> int:
     """Returns when a process began, in ticks since boot (proc(5)); 0 if it is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
+        return int(_read_stat(pid)[19])
     except OSError:
         if os.path.isdir("/proc/self"):
             return 0
@@ -81,8 +85,7 @@ def start_time(pid: int) -> int:
 def has_lost_main_thread(pid: int) -> bool:
     """Tells whether the main thread of a process has ended while others live, by exit(2) or a system call filter."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+        fields = _read_stat(pid)
     except OSError:
         return False
     return fields[0] == b"Z" and int(fields[17]) > 1
@@ -104,10 +107,15 @@ def die_with_parent(parent: int) -> None:
 
 def _parent(pid: int) -> int | None:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
+        return int(_read_stat(pid)[1])
     except (OSError, IndexError):
         return None
+
+
+def _read_stat(pid: int) -> list[bytes]:
+    """Returns the fields of /proc/pid/stat (proc(5)) after the name, from the state on."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
 
 
 def _walk(pid: int | str) -> Iterator[int]:

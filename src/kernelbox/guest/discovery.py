@@ -140,12 +140,32 @@ def _root_of(module: str) -> Tools | None:
 
 
 def _read_servers(module: ModuleType) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Returns the servers' packages below a root, and their tools."""
-    return [
+    """Returns the servers' packages below a root, and their tools, and the functions of the host."""
+    functions = _functions_of_host()
+    return ([("host", functions)] if functions else []) + [
         (name, tools)
         for directory in module.__path__
         for name in sorted(os.listdir(directory))
         if name.isidentifier() and (tools := _read_tools(os.path.join(directory, name)))
+    ]
+
+
+def _functions_of_host() -> list[dict[str, Any]]:
+    """Returns the application's functions in the form of tools; cells call them by their names alone."""
+    from IPython.core.getipython import get_ipython
+
+    kernel = getattr(get_ipython(), "kernel", None)
+    described = getattr(getattr(kernel, "functions_of_host", None), "described", {})
+    return [
+        {
+            "module": name,
+            "name": name,
+            "description": function["doc"],
+            "parameters": {each[0]: each[3] for each in function["parameters"]},
+            "signature": ", ".join(each[0] for each in function["parameters"]),
+            "returns": function["returns"],
+        }
+        for name, function in described.items()
     ]
 
 
@@ -192,6 +212,8 @@ def _line(name: str, tool: dict[str, Any]) -> str:
 
 def _page(root: str, server: str, tool: dict[str, Any]) -> str:
     returns = f" -> {tool['returns']}" if tool.get("returns") else ""
+    if server == "host":
+        return "\n".join([f"{tool['name']}({tool['signature']}){returns}", "", tool["description"]])
     lines = [f"from {root}.{server}.{tool['module']} import Params, run", f"run({tool['signature']}){returns}"]
     lines += [*tool.get("parts", ()), ""]
     lines += [tool["description"]] if tool["description"] else []

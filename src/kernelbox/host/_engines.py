@@ -11,7 +11,7 @@ ENGINES: tuple[EngineName, ...] = ("kernelbox", "jupyter")
 
 
 def engine_named(name: EngineName) -> Engine:
-    """Returns an engine; the one for Jupyter kernels is loaded when it is first used."""
+    """Returns an engine; the code for Jupyter kernels is loaded when it is first used."""
     if name == "jupyter":
         from kernelbox.host.engines.jupyter._jupyter_engine import JupyterEngine
 
@@ -22,5 +22,5 @@ def engine_named(name: EngineName) -> Engine:
 
 
 def engine_for(kernel_type: str, configured: EngineName) -> Engine:
-    """Returns the engine of a kernel type: `python3` is our own, unless KERNELBOX_ENGINE says otherwise."""
+    """Returns the engine of a kernel type. KERNELBOX_ENGINE configures the one of `python3`."""
     return engine_named(configured if kernel_type == "python3" else "jupyter")

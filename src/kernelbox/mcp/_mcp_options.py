@@ -28,3 +28,5 @@ class McpOptions:
     keep_kernels: bool = False
     sandbox: SandboxConfig | None = None
     log_level: LogLevel = "WARNING"
+    # Whether results are plain text, as ipybox's server has them.
+    plain: bool = False

@@ -6,11 +6,13 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import anyio
 from mcp.server.mcpserver import MCPServer, RequestStateSecurity
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
 
 from kernelbox import __version__
 from kernelbox.api._configured import kernels
@@ -54,17 +56,18 @@ _IMAGE_TYPES = {
 }
 
 
-def make_state(options: McpOptions, *, prefix: str = "", noted: Noted | None = None) -> ToolState:
+def make_state(options: McpOptions, *, prefix: str = "", noted: Noted | None = None, most: int = 0) -> ToolState:
     """Returns what the tools share; kernels are opened when they are first used.
 
-    `prefix` begins the names of the kernels in the home, and `noted` holds a place for each cell.
+    `prefix` begins the names of the kernels in the home, and `noted` holds a place for each cell. `most` is how many
+    kernels the home may have before no more are opened, 0 for any number.
     """
     files = Workspace(options.workspace, options.sandbox)
     habit: Literal["accept", "ask"] = "accept" if options.approve == "all" else "ask"
     cells = CellOptions(
         text_limit=TOOL_CALL_CHARACTERS,
         images=os.path.join(files.root, IMAGES),
-        report_changes=True,
+        report_changes=not options.plain,
         keep_outputs=False,
         policy=options.policy,
         shell=habit,
@@ -82,7 +85,7 @@ def make_state(options: McpOptions, *, prefix: str = "", noted: Noted | None = N
         guarded=options.require_shell_escape,
     )
     toolbox = Toolbox(here.config, sandboxed=options.sandbox is not None)
-    reached = AsyncKernels(here, new, toolbox, advice=ADVICE)
+    reached = AsyncKernels(here, new, toolbox, advice=ADVICE, most=most)
     workplace = Workplace(reached, cells, shared=options.keep_kernels, prefix=prefix, noted=noted)
     return ToolState(options, workplace, Outputs(files), files)
 
@@ -92,7 +95,7 @@ def make_server(state: ToolState) -> MCPServer:
     tools: Tools = {}
     for name in state.options.toolsets:
         TOOLSETS[name](tools, state)
-    server = MCPServer(
+    server = _Server(
         "kernelbox",
         title="kernelbox",
         instructions=_INSTRUCTIONS,
@@ -104,6 +107,13 @@ def make_server(state: ToolState) -> MCPServer:
     )
     _add_resources(server, state.outputs)
     return server
+
+
+class _Server(MCPServer):
+    """The SDK's server, which answers a request for a prompt that it does not have with a traceback in its log."""
+
+    async def get_prompt(self, name: str, *_: object, **__: object) -> NoReturn:
+        raise MCPError(INVALID_PARAMS, f"there is no prompt {name!r:.100}; this server has none")
 
 
 def _add_resources(server: MCPServer, outputs: Outputs) -> None:

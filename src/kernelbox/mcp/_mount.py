@@ -22,9 +22,8 @@ from kernelbox.server.http._access import CALLER, folder_of
 from kernelbox.server.http._callers import SCOPES, Caller
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.http._logs import FIELDS
-from kernelbox.server.http._request_limits import Replayed, read_body
+from kernelbox.server.http._request_limits import Replayed, check_values, read_body
 from kernelbox.server.jobs._draining import Drained, drain, wait_for_end
-from kernelbox.tools._bounds import check_message
 
 if TYPE_CHECKING:
     from kernelbox.shells._asyncio_workplace import Noted
@@ -41,10 +40,11 @@ _DISCONNECT: Message = {"type": "http.disconnect"}
 class McpMount:
     """An ASGI application that answers MCP requests; callers with a name have their own kernels and folder."""
 
-    def __init__(self, options: McpOptions, noted: Noted | None = None) -> None:
-        """`noted` holds a place for each cell in the limits and metrics of the service."""
+    def __init__(self, options: McpOptions, noted: Noted | None = None, *, most: int = 0) -> None:
+        """`noted` holds a place for each cell in the limits and metrics of the service, and `most` bounds kernels."""
         self._options = options
         self._noted = noted
+        self._most = most
         self._servers: dict[str, _CallerServer] = {}
         self._stopping = asyncio.Event()
 
@@ -96,10 +96,7 @@ class McpMount:
             scope[FIELDS]["caller"] = caller.name
         if scope["method"] == "POST":
             body = await read_body(receive)
-            try:
-                check_message(body)
-            except ValueError as exc:
-                raise RequestRefused(400, "bad_request", f"the message has {exc}") from None
+            check_values(body)
             receive = Replayed(body, receive)
         server = self._server_of(caller)
         await server.started()
@@ -142,15 +139,15 @@ class McpMount:
     def _server_of(self, caller: Caller) -> _CallerServer:
         if caller.name not in self._servers:
             options = dataclasses.replace(self._options, workspace=folder_of(self._options.workspace, caller))
-            self._servers[caller.name] = _CallerServer(options, caller, self._noted)
+            self._servers[caller.name] = _CallerServer(options, caller, self._noted, self._most)
         return self._servers[caller.name]
 
 
 class _CallerServer:
     """The tools of one caller, and the sessions of its clients, which no other caller can use."""
 
-    def __init__(self, options: McpOptions, caller: Caller, noted: Noted | None) -> None:
-        self.state = make_state(options, prefix=caller.prefix, noted=noted)
+    def __init__(self, options: McpOptions, caller: Caller, noted: Noted | None, most: int) -> None:
+        self.state = make_state(options, prefix=caller.prefix, noted=noted, most=most)
         server = make_server(self.state)
         server.streamable_http_app(
             streamable_http_path=PATH,

@@ -1,1 +1,1 @@
-"""Policies of sandboxed kernels: the configuration file, and what it comes to here."""
+"""Policies of sandboxed kernels: the configuration file, and the mounts and filters it means on this machine."""

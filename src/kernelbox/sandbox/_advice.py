@@ -1,4 +1,4 @@
-"""What to do where the system does not let a sandbox be armed."""
+"""Advice for the user when the system does not allow a sandbox."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelbox.wire._layout import UNGUARDED
 _SETTINGS = "/proc/sys"
 
 _IN_CONTAINER = (
-    "this looks like a container whose profile forbids namespaces, or a chroot, in which there are none: start the "
+    "this looks like a container whose profile forbids namespaces, or a chroot, which cannot create them: start the "
     "container with a profile that allows them (docker run --security-opt seccomp=unconfined --security-opt "
     "systempaths=unconfined --cap-add SYS_ADMIN), or let it be the sandbox and leave this one out"
 )
@@ -28,8 +28,9 @@ _APPARMOR = (
     "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or with a profile for this interpreter that has `userns,`"
 )
 _COVERED_PROC = (
-    "parts of /proc are covered here, as in most containers, and the system then shows no other: start the container "
-    "with them uncovered (docker run --security-opt systempaths=unconfined, podman run --security-opt unmask=ALL)"
+    "parts of /proc are masked here, as in most containers, and the system then refuses to mount another /proc: start "
+    "the container without the masks (docker run --security-opt systempaths=unconfined, podman run --security-opt "
+    "unmask=ALL)"
 )
 _NO_FIRST = (
     "the first process of a sandbox is the program `cat`, which must be at /bin/cat, /usr/bin/cat or, on NixOS, "
@@ -46,16 +47,15 @@ _BROKEN_SRT = (
 )
 _BAD_SETTINGS = "srt refuses the configuration: change what it names"
 _NO_GUARD = (
-    "require_shell_escape needs seccomp and Landlock, which must be among the security modules that the system has "
-    "started with (cat /sys/kernel/security/lsm) and of Linux 5.19 or newer: use a newer system, add `lsm=landlock,…` "
-    "to the command line of its kernel, start a container with a profile that allows landlock_create_ruleset(2), or do "
-    "without require_shell_escape"
+    "require_shell_escape needs Linux 5.19 or newer with seccomp and Landlock, and Landlock must be an active security "
+    "module (cat /sys/kernel/security/lsm): use a newer system, add `lsm=landlock,…` to the kernel's command line, "
+    "start the container with a profile that allows landlock_create_ruleset(2), or do without require_shell_escape"
 )
 _UNKNOWN = "`kernelbox doctor` tries again; docs/sandbox.md says what each step needs"
 
 
 def advise(reason: str) -> str:
-    """Returns what to do about a reason that a kernel gave for not being confined, or not guarded."""
+    """Returns what to do when a kernel could not be confined or guarded, by the reason it gave."""
     if UNGUARDED in reason:
         return _NO_GUARD
     step, number = failed_step(reason) or ("", 0)
@@ -73,7 +73,7 @@ def advise(reason: str) -> str:
 
 
 def advise_about_srt(said: str) -> str:
-    """Returns what to do about an srt that has ended at once, by what it and bubblewrap said."""
+    """Returns what to do when srt ended at once, by what it and bubblewrap printed."""
     if "does not hold a valid config" in said:
         return _BAD_SETTINGS
     if "namespace" in said or "uid map" in said or "Operation not permitted" in said or "Permission denied" in said:

@@ -1,4 +1,4 @@
-"""Other paths of the same files, where a directory is mounted more than once: what is hidden must be hidden at each."""
+"""Other paths to the same files: a directory can be mounted more than once, and must be hidden at every mount."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import os
 import re
 from collections import Counter
 
-from kernelbox.sandbox._rules import is_below, parents
+from kernelbox.sandbox._path_rules import is_below, parents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    # By the place: the file system, which directory of it is mounted there, and of which kind it is.
+    # Keyed by mount point: the device, which directory of it is mounted there, and the type of file system.
     Mounts = dict[str, tuple[str, str, str]]
 
-# How a space and others are written in a path (proc_pid_mountinfo(5)).
+# How spaces and some other characters are escaped in a path (proc_pid_mountinfo(5)).
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def read_mounts(mountinfo: str = "/proc/self/mountinfo") -> Mounts:
-    """Returns what is mounted. The last at a place counts."""
+    """Returns the mounts. Where several share a mount point, the last one counts."""
     mounts = {}
     with open(mountinfo, errors="surrogateescape") as file:
         for line in file:
@@ -30,13 +30,13 @@ def read_mounts(mountinfo: str = "/proc/self/mountinfo") -> Mounts:
 
 
 def find_processes(mounts: Mounts) -> list[str]:
-    """Returns where the processes of the system can be seen besides in /proc, as in the directory of a chroot."""
+    """Returns every mounted proc file system except /proc itself, such as the one of a chroot."""
     found = (place for place, (_, _, kind) in mounts.items() if kind == "proc")
     return [place for place in found if place != "/proc" and not is_below(place, "/proc")]
 
 
 def find_twins(paths: Iterable[str], mounts: Mounts) -> set[str]:
-    """Returns where else what is at real paths, or something in it, can be found."""
+    """Returns the other paths that lead to the same files as these real paths, or to a part of them."""
     counts = Counter(device for device, _, _ in mounts.values())
     found: set[str] = set()
     for path in paths:
@@ -50,15 +50,17 @@ def find_twins(paths: Iterable[str], mounts: Mounts) -> set[str]:
 
 
 def _twin(path: str, inside: str, place: str, start: str) -> str:
-    """Returns where a path is in another mount of its file system, or where that mount shows a part of it; "" if
-    neither. `inside` is the path in the file system, `start` what of that is mounted at `place`."""
+    """Returns where another mount of the same file system shows a path or a part of it; "" if it shows neither.
+
+    `inside` is the path within the file system. `start` is the directory of the file system mounted at `place`.
+    """
     if is_below(start, inside):
         return "" if is_below(place, path) else place
     if inside != start and not is_below(inside, start):
         return ""
     twin = _join(place, os.path.relpath(inside, start))
     try:
-        return twin if os.path.samestat(os.lstat(twin), os.lstat(path)) else ""  # else another mount covers it
+        return twin if os.path.samestat(os.lstat(twin), os.lstat(path)) else ""  # if not, another mount covers it
     except OSError:
         return ""
 

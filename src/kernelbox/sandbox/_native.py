@@ -1,4 +1,4 @@
-"""What a configuration comes to on this machine: what a kernel of the native level is confined to."""
+"""Works out what a kernel is confined to at the native level, by its configuration and this machine."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import platform
 import stat
 import sys
 
+from kernelbox.base._cell_places import first_planted_link
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.sandbox._mounts import find_processes, find_twins, read_mounts
+from kernelbox.sandbox._path_rules import PathRules, is_below, parents, resolve
 from kernelbox.sandbox._paths import absolute, expand, find_protected, outermost, real, real_allowed
-from kernelbox.sandbox._rules import PathRules, is_below, parents, resolve
 from kernelbox.sandbox._seccomp import ARCHITECTURES, build_filter
 from kernelbox.wire._confinement import MOST_MOUNTS, Confinement
 from kernelbox.wire._layout import PACKAGES
@@ -23,18 +24,26 @@ if TYPE_CHECKING:
 
     from kernelbox.sandbox._sandbox_config import SandboxConfig
 
-# Directories of which each kernel has its own: what others keep in them, sockets above all, is not its business.
-_PRIVATE = ("/tmp", "/var/tmp", "/run")  # what is there is hidden
+# Each kernel has its own empty version of these directories. Other programs keep sockets and files in the real ones.
+_PRIVATE = ("/tmp", "/var/tmp", "/run")
 
-# Of these, too, a kernel has its own, whatever the rules say. A directory in one of them is for what its programs keep.
+# A kernel always has its own version of these too, and no rule can change that.
 _OWN = ("/proc", "/dev")
 _IN_OWN = tuple(f"{path}/" for path in _OWN)
-_SCRATCH = "/dev/shm/.kernelbox"  # which no other program uses
 
-# What the superuser can look at the whole system through.
+# Where programs in the sandbox keep caches and packages. No other program uses this directory.
+_SCRATCH = "/dev/shm/.kernelbox"
+
+# Here the superuser can inspect the whole system.
 _SYSTEM = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/firmware")
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+# Where a system keeps its programs and libraries. A rule that a cell's link leads there hides nothing of them.
+_VITAL = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/nix", "/proc", "/sys", "/dev", "/run", "/var")
+
+# Of protected names, in one directory to write. Of more, whole folders are read-only.
+_MOST_PROTECTED = 10_000
 
 # Names that the default policy hides wherever they are found in the working directory.
 _HIDDEN = frozenset({".env"})
@@ -42,7 +51,7 @@ _HIDDEN = frozenset({".env"})
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where a kernel is: its directory, what of ours must stay hidden from it, and where it looks for code."""
+    """Where a kernel runs: its directory, the files of kernelbox to hide from it, and where it looks for code."""
 
     cwd: str
     secrets: Sequence[str] = ()
@@ -51,17 +60,17 @@ class Surroundings:
 
 
 def _home_directories() -> list[str]:
-    """Returns the user's home directory by $HOME, which programs that run agents set as they like, and the real one."""
+    """Returns the home directory by $HOME, which programs that run agents may change, and the one of the account."""
     import pwd
 
     found = [os.path.expanduser("~")]
-    with contextlib.suppress(KeyError):  # containers run users that no database knows
+    with contextlib.suppress(KeyError):  # in a container the user may have no entry
         found.append(pwd.getpwuid(os.geteuid()).pw_dir)
     return found
 
 
 def refuse_system() -> None:
-    """Raises StartFailed where no kernel can be confined at all."""
+    """Raises StartFailed if this system cannot confine kernels at all."""
     if sys.platform != "linux":
         raise StartFailed(
             f"sandboxed kernels need Linux, and this is {sys.platform}; run kernelbox in a virtual machine or "
@@ -69,21 +78,21 @@ def refuse_system() -> None:
         )
     if platform.machine() not in ARCHITECTURES:
         raise StartFailed(
-            f"sandboxed kernels need one of {', '.join(ARCHITECTURES)}, and this machine is {platform.machine()}"
+            f"sandboxed kernels need a machine of {' or '.join(ARCHITECTURES)}, and this one is {platform.machine()}"
         )
     if not os.path.exists("/proc/self/fd"):
         raise StartFailed("sandboxed kernels need /proc, which is not mounted here: use `mount -t proc proc /proc`")
 
 
 def confine(config: SandboxConfig, place: Surroundings) -> Confinement:
-    """Returns what a kernel is confined to; raises InvalidInput or StartFailed for what cannot be honoured."""
+    """Returns what a kernel is confined to; raises InvalidInput or StartFailed if the rules cannot be enforced."""
     refuse_system()
     machine = platform.machine()
     assert machine in ("x86_64", "aarch64")
     mounts = resolve(find_rules(config, place))
     if len(mounts) > MOST_MOUNTS:
         raise StartFailed(
-            f"the sandbox's rules name {len(mounts):,} places here, and {MOST_MOUNTS:,} is the most; deny directories "
+            f"the sandbox's rules need {len(mounts):,} mounts here, and {MOST_MOUNTS:,} is the limit; deny directories "
             "instead of the files in them"
         )
     program = build_filter(machine, unix_sockets=config.unix_sockets)
@@ -91,8 +100,10 @@ def confine(config: SandboxConfig, place: Surroundings) -> Confinement:
 
 
 def environment_in_sandbox(given: dict[str, str]) -> dict[str, str]:
-    """Returns an environment with what programs in a sandbox must know: where they can write, and not to wait long for
-    a network. What pip installs is for this kernel and what it starts."""
+    """Returns an environment that tells programs in a sandbox where they can write, and not to wait for a network.
+
+    Packages that pip installs are visible to this kernel and to the programs it starts.
+    """
     packages = f"{_SCRATCH}/{PACKAGES}"
     return {
         **given,
@@ -108,19 +119,21 @@ def environment_in_sandbox(given: dict[str, str]) -> dict[str, str]:
 
 
 def find_rules(config: SandboxConfig, place: Surroundings) -> PathRules:
-    """Returns the rules for real paths that a configuration and the surroundings of a kernel come to."""
+    """Returns the rules of a configuration and of a kernel's surroundings, as rules about real paths."""
     written = outermost([absolute(path, place.cwd) for path in config.allow_write])
+    _refuse_planted(written)
     roots = _known(map(real, written))
     _refuse_home(roots, place.homes)
     secrets = _known(map(real, (*place.secrets, *config.withheld, *_SYSTEM)))
     _refuse_secret_directory(place.cwd, secrets)
     interpreter, private = _interpreter(), _known(map(real, _PRIVATE))
     needed = _needed(place, interpreter, private)
-    denied, hidden = _find_denied(config, place, roots)
+    vital = [*roots, *needed, *_VITAL]
+    denied, hidden = _find_denied(config, place, roots, vital)
     denied.update(path for path in interpreter if any(is_below(path, root) for root in roots))
-    deny_read = {*_denied_to_read(config, place), *(found for path in hidden if (found := real(path)) is not None)}
+    deny_read = _denied_to_read(config, place, roots, vital) | hidden
     allow_read = _known(
-        real_allowed(path, written) for entry in config.allow_read for path in expand(absolute(entry, place.cwd))
+        real_allowed(path, written) for entry in config.allow_read for path in expand(absolute(entry, place.cwd), roots)
     )
     mounts = read_mounts()
     secrets += [*find_twins(secrets, mounts), *_known(map(real, find_processes(mounts)))]
@@ -138,56 +151,93 @@ def find_rules(config: SandboxConfig, place: Surroundings) -> PathRules:
     )
 
 
-def _find_denied(config: SandboxConfig, place: Surroundings, roots: list[str]) -> tuple[set[str], set[str]]:
-    """Returns what stays read-only in writable directories, and what there is by a name that is hidden.
+def _refuse_planted(written: list[str]) -> None:
+    """Raises StartFailed for a directory to write whose path leads through a link that a cell may have made."""
+    for path in written:
+        link = first_planted_link(path)
+        if link is not None:
+            raise StartFailed(
+                f"a sandboxed kernel may not write to {path!r}, because {link!r} is a link that another one may have "
+                "made: put the directory back, or name the one that it leads to"
+            )
 
-    A link stays what it is, and so does what it leads to.
-    """
+
+def _find_denied(
+    config: SandboxConfig, place: Surroundings, roots: list[str], vital: list[str]
+) -> tuple[set[str], set[str]]:
+    """Returns what stays read-only in writable directories, and what has a hidden name there."""
     wanted: set[str] = set()
-    hidden: set[str] = set()
+    named: set[str] = set()
     names = _HIDDEN if config.deny_read == (".env",) else frozenset()
     for root in roots:
-        protected, named = find_protected(root, config.depth, git_config=config.allow_git_config, hidden=names)
-        wanted |= protected
-        hidden |= named
+        protected, hidden = find_protected(root, config.depth, git_config=config.allow_git_config, hidden=names)
+        wanted |= _within_reason(protected, root)
+        named |= hidden
     wanted.update(absolute(path, place.cwd) for path in config.deny_write)
     denied: set[str] = set()
     for path in wanted:
-        found = real(path)
-        if found is None:
-            continue
-        denied.add(found)
-        denied.update(link for link in _links_on(path) if any(is_below(link, root) for root in roots))
-    return denied, hidden
+        links, target = _follow(path, roots, vital)
+        denied.update(links, target)
+    return denied, {found for path in named for found in _follow(path, roots, vital)[1]}
+
+
+def _follow(path: str, roots: list[str], vital: list[str]) -> tuple[list[str], list[str]]:
+    """Returns the links of cells on the way to what is denied, and its real path, if there is anything to deny there.
+
+    Where a cell may have made a link, it must not have the kernel denied what none can run without.
+    """
+    links = [link for link in _links_on(path) if any(is_below(link, root) for root in roots)]
+    found = real(path)
+    if found is None or (links and any(found == one or is_below(one, found) for one in vital)):
+        return links, []
+    return links, [] if links and any(is_below(found, one) for one in _VITAL) else [found]
+
+
+def _within_reason(protected: set[str], root: str) -> set[str]:
+    """Returns what is to be protected; of very many, the directories of the root in which most of them are."""
+    if len(protected) <= _MOST_PROTECTED:
+        return protected
+    by_folder: dict[str, set[str]] = {}
+    for path in protected:
+        folder = os.path.join(root, os.path.relpath(path, root).partition("/")[0])
+        by_folder.setdefault(folder, set()).add(path)
+    found = set(protected)
+    for folder in sorted(by_folder, key=lambda folder: len(by_folder[folder]), reverse=True):
+        if len(found) <= _MOST_PROTECTED:
+            break
+        found = (found - by_folder[folder]) | {folder}
+    return found
 
 
 def _links_on(path: str) -> list[str]:
-    """Returns the links that a path leads through, each by its real place."""
+    """Returns the real paths of the symbolic links that a path goes through."""
     links = [os.path.split(step) for step in (path, *parents(path)) if os.path.islink(step)]
     return [os.path.join(os.path.realpath(directory), name) for directory, name in links]
 
 
-def _denied_to_read(config: SandboxConfig, place: Surroundings) -> set[str]:
-    found = _known(real(path) for entry in config.deny_read for path in expand(absolute(entry, place.cwd)))
-    if "/" in found:  # what a kernel has of its own stays, and so does what is needed to run at all
+def _denied_to_read(config: SandboxConfig, place: Surroundings, roots: list[str], vital: list[str]) -> set[str]:
+    closed: list[str] = []
+    named = [path for entry in config.deny_read for path in expand(absolute(entry, place.cwd), roots, closed)]
+    found = _known([*(real for path in named for real in _follow(path, roots, vital)[1]), *closed])
+    if "/" in found:  # the kernel's own directories stay visible, and so does what it needs to run at all
         found += [entry.path for entry in os.scandir("/") if entry.is_dir(follow_symlinks=False)]
         found = [path for path in found if path not in ("/", "/sys", *_OWN)]
     for path in found:
         if path == "/proc" or is_below(path, "/proc"):
-            reason = "a kernel has a /proc of its own, without the processes of others; leave it out"
+            reason = "a kernel has its own /proc, without other processes; remove this path"
             raise InvalidInput("sandbox: filesystem.denyRead", path, reason)
     return set(_without_own(found))
 
 
 def _needed(place: Surroundings, interpreter: list[str], private: list[str]) -> list[str]:
-    """Returns what a kernel cannot do without: its directory, the interpreter and its packages, our own code."""
+    """Returns what a kernel cannot run without: its directory, the interpreter, its packages and kernelbox."""
     named = dict.fromkeys((os.path.dirname(sys.executable), *place.code, place.cwd))
     found = _known([*interpreter, *(real(path) for path in named if path)])
     return [path for path in _without_own(found) if path not in private]
 
 
 def _interpreter() -> list[str]:
-    """Returns where programs outside of the sandbox get their code from, too."""
+    """Returns the directories of the interpreter and of kernelbox, whose code also runs outside the sandbox."""
     prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, _PACKAGE)
     return [path for path in _known(map(real, dict.fromkeys(prefixes))) if path not in ("/", "/usr")]
 
@@ -197,9 +247,9 @@ def _refuse_home(roots: list[str], homes: Iterable[str]) -> None:
         for root in roots:
             if home == root or is_below(home, root):
                 raise StartFailed(
-                    f"a sandboxed kernel may not write to the whole of {root!r}, which has your home directory "
-                    f"{home!r} in it: start-up files that are put there would be run outside; use a directory in it "
-                    "as the working directory, or name what may be written in allowWrite"
+                    f"a sandboxed kernel may not write to all of {root!r}, because it contains your home directory "
+                    f"{home!r}: start-up files that a cell puts there would run outside the sandbox; use a directory "
+                    "in it as the working directory, or list what may be written in allowWrite"
                 )
 
 
@@ -208,13 +258,13 @@ def _refuse_secret_directory(cwd: str, secrets: list[str]) -> None:
     for secret in secrets:
         if place == secret or is_below(place, secret):
             raise StartFailed(
-                f"a sandboxed kernel cannot work in {cwd!r}, because {secret!r} is kernelbox's own and hidden from it; "
-                "choose another working directory, or set KERNELBOX_HOME to another"
+                f"a sandboxed kernel cannot work in {cwd!r}, because {secret!r} belongs to kernelbox and is hidden "
+                "from kernels; choose another working directory, or set KERNELBOX_HOME to another directory"
             )
 
 
 def _font_lists() -> dict[str, str]:
-    """Returns links to the lists that matplotlib keeps of fonts, which take it seconds to make."""
+    """Returns links to matplotlib's cached lists of fonts, which take seconds to build."""
     cache = os.path.expanduser("~/.cache/matplotlib")
     try:
         names = [name for name in os.listdir(cache) if name.startswith("fontlist-")]
@@ -224,7 +274,7 @@ def _font_lists() -> dict[str, str]:
 
 
 def _is_directory(path: str) -> bool:
-    """Tells whether a path is a directory; a link to one is not."""
+    """Tells whether a path is a directory; a link to a directory does not count."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError:

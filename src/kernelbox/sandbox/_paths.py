@@ -1,7 +1,8 @@
-"""Which real paths the rules of a configuration name, on the file system as it is when a kernel starts.
+"""Finds the real paths that the rules of a configuration name when a kernel starts.
 
-Cells write in their working directory, and may leave links there for the next kernel to follow. A rule that allows is
-therefore never followed through a link in a directory that cells can write; one that denies always is.
+The file system is taken as a hostile cell may have prepared it. A rule that allows something never follows a link in a
+directory that cells can write. A rule that denies something denies such a link, and its target unless that is something
+that kernels cannot do without. A search goes into real directories only, and one that cannot be listed is closed.
 """
 
 from __future__ import annotations
@@ -10,20 +11,21 @@ import errno
 import os
 import re
 
+from kernelbox.base._config import DEFAULT_HOME
 from kernelbox.base._errors import StartFailed
-from kernelbox.sandbox._rules import is_below
+from kernelbox.sandbox._path_rules import is_below
 from kernelbox.sandbox._sandbox_config import is_pattern
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-# Entries of directories that are looked at for one rule. More take seconds at every start.
+# The most directory entries to look at for one rule. More take seconds at every start.
 _MOST_ENTRIES = 200_000
 
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENAMETOOLONG)
 
-# What programs outside the sandbox read or run: always read-only, as the README of srt has it.
+# Programs outside the sandbox read or run these, so they are always read-only. The list is from srt's README.
 _FILES = frozenset(
     (
         ".gitconfig",
@@ -47,14 +49,14 @@ def absolute(path: str, cwd: str) -> str:
 
 
 def outermost(paths: list[str]) -> list[str]:
-    """Returns the paths that lie in none of the others: what is in a directory that is allowed needs no rule."""
+    """Returns the paths that are not inside another of them: an allowed directory covers everything in it."""
     return [path for path in dict.fromkeys(paths) if not any(is_below(path, other) for other in paths)]
 
 
 def real(path: str) -> str | None:
-    """Returns where a path leads; None if nothing is there, or nothing that this user can reach.
+    """Returns the real path; None if nothing is there, or nothing that this user can reach.
 
-    The system tells, in half the time that looking at each step takes. Another failure is no answer: it is raised.
+    Opening the path and asking the system takes half the time of os.path.realpath. Other errors are raised.
     """
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -66,11 +68,11 @@ def real(path: str) -> str | None:
         found = os.readlink(f"/proc/self/fd/{fd}")
     finally:
         os.close(fd)
-    return found if found.startswith("/") else None  # a pipe, or something that is mounted nowhere
+    return found if found.startswith("/") else None  # a pipe, or something that is not mounted
 
 
 def real_allowed(path: str, writable: list[str]) -> str | None:
-    """Returns where a path that is to be allowed leads; None if nothing is there, or a link made by a cell."""
+    """Returns the real path of a path to allow; None if nothing is there, or if a cell may have made it a link."""
     for root in writable:
         if is_below(path, root):
             found = real(root)
@@ -79,8 +81,12 @@ def real_allowed(path: str, writable: list[str]) -> str | None:
     return real(path)
 
 
-def expand(path: str) -> list[str]:
-    """Returns what there is by a path or a pattern; raises StartFailed for a pattern that is too much work."""
+def expand(path: str, roots: Sequence[str] = (), closed: list[str] | None = None) -> list[str]:
+    """Returns the files that a path or pattern names; raises StartFailed if the pattern has too many to look at.
+
+    Links in `roots`, which cells can write, are not followed. Directories there that cannot be listed go to `closed`:
+    a cell can open them again.
+    """
     if not is_pattern(path):
         return [path]
     literal: list[str] = []
@@ -93,23 +99,31 @@ def expand(path: str) -> list[str]:
     try:
         matches = re.compile(_translate(rest)).fullmatch
     except re.error as exc:  # a range that goes backwards
-        raise StartFailed(f"the sandbox's pattern {path!r} makes no sense: {exc.msg}") from exc
+        raise StartFailed(f"the sandbox's pattern {path!r} is not valid: {exc.msg}") from exc
     deepest = None if "**" in rest else rest.count("/") + 1
-    return [found for found, relative in _walk(start, deepest, path) if matches(relative)]
+    return [found for found, relative in _walk(start, deepest, path, roots, closed) if matches(relative)]
 
 
-def _walk(start: str, deepest: int | None, pattern: str) -> Iterator[tuple[str, str]]:
-    """Gives what is below a directory, and its path from there. Links to directories are followed, each once."""
+def _walk(
+    start: str, deepest: int | None, pattern: str, roots: Sequence[str], closed: list[str] | None
+) -> Iterator[tuple[str, str]]:
+    """Yields what is below a directory, and its path from there. Other links than those of cells are followed once."""
     seen = 0
     known: set[tuple[int, int]] = set()
     waiting = [(start, "", 0)]
     while waiting:
         directory, relative, depth = waiting.pop()
+        directory = real(directory) or directory  # or links would add up, until the system follows no more of them
+        is_cells = any(directory == root or is_below(directory, root) for root in roots)
         try:
             info = os.stat(directory)
             entries = [] if (info.st_dev, info.st_ino) in known else list(os.scandir(directory))
+        except PermissionError:
+            if closed is not None and is_cells:
+                closed.append(directory)
+            continue
         except OSError:
-            continue  # it cannot be listed here, nor by a cell
+            continue  # it is gone, or no directory
         known.add((info.st_dev, info.st_ino))
         for entry in entries:
             seen += 1
@@ -120,7 +134,7 @@ def _walk(start: str, deepest: int | None, pattern: str) -> Iterator[tuple[str, 
                 )
             inside = f"{relative}/{entry.name}" if relative else entry.name
             yield entry.path, inside
-            if (deepest is None or depth + 1 < deepest) and entry.is_dir():
+            if (deepest is None or depth + 1 < deepest) and entry.is_dir(follow_symlinks=not is_cells):
                 waiting.append((entry.path, inside, depth + 1))
 
 
@@ -151,7 +165,7 @@ def _translate(pattern: str) -> str:
 
 
 def _translate_set(inside: str) -> str:
-    """Returns what stands in brackets as a regular expression; all but none is any."""
+    """Returns the text between brackets as a regular expression; an empty negation matches any character."""
     negated = inside[0] in "!^"
     parts: list[str] = []
     rest = inside[negated:]
@@ -163,9 +177,10 @@ def _translate_set(inside: str) -> str:
 
 
 def find_protected(root: str, depth: int, *, git_config: bool, hidden: frozenset[str]) -> tuple[set[str], set[str]]:
-    """Returns what in a writable directory must stay read-only, and what is called like one of the hidden names.
+    """Returns what must stay read-only in a writable directory, and the files that have one of the hidden names.
 
-    What is not there yet is not protected. Directories are searched to a depth, links are not followed.
+    Files that do not exist yet are not protected. The search stops at `depth` and does not follow links. A directory
+    that cannot be listed is both: a cell may have closed it, and can open it again. The homes of kernels are, too.
     """
     protected: set[str] = set()
     named: set[str] = set()
@@ -173,21 +188,23 @@ def find_protected(root: str, depth: int, *, git_config: bool, hidden: frozenset
     waiting = [(root, 0)]
     while waiting:
         directory, level = waiting.pop()
-        try:
-            entries = list(os.scandir(directory))
-        except OSError:
-            continue  # a file, or one that cells cannot list either
+        entries = _entries(directory)
+        if entries is None:
+            _refuse_closed(directory, root)
+            protected.add(directory)
+            named.add(directory)
+            continue
         seen += len(entries)
         if seen > _MOST_ENTRIES:
             raise StartFailed(
-                f"{root!r} has more than {_MOST_ENTRIES:,} files to look at for what must stay read-only; let the "
-                "sandbox write to a smaller directory, or set mandatoryDenySearchDepth to less"
+                f"{root!r} has more than {_MOST_ENTRIES:,} files to search for those that must stay read-only; let the "
+                "sandbox write to a smaller directory, or lower mandatoryDenySearchDepth"
             )
         for entry in entries:
             name = entry.name
-            if name in hidden:
+            if name in hidden or name == DEFAULT_HOME:
                 named.add(entry.path)
-            if name in _FILES or name in _DIRECTORIES:
+            if name in _FILES or name in _DIRECTORIES or name == DEFAULT_HOME:
                 protected.add(entry.path)
             elif name == ".claude":
                 protected.update(f"{entry.path}/{folder}" for folder in _IN_CLAUDE)
@@ -199,7 +216,7 @@ def find_protected(root: str, depth: int, *, git_config: bool, hidden: frozenset
 
 
 def find_absent(cwd: str, denied: tuple[str, ...]) -> list[str]:
-    """Returns paths at which nothing is, and where srt will put something empty to mount on, so that a cell cannot."""
+    """Returns the protected paths that do not exist: srt mounts something empty there, so that cells cannot."""
     inside = [*_FILES, *_DIRECTORIES, *(f".claude/{folder}" for folder in _IN_CLAUDE)]
     inside += [".git/hooks", ".git/config"] if os.path.isdir(f"{cwd}/.git") else []
     found = (_first_absent(absolute(path, cwd)) for path in (*inside, *denied))
@@ -207,7 +224,7 @@ def find_absent(cwd: str, denied: tuple[str, ...]) -> list[str]:
 
 
 def _first_absent(path: str) -> str | None:
-    """Returns the outermost of the directories of a path, or the path, at which nothing is."""
+    """Returns the outermost part of a path that does not exist; None if the whole path exists."""
     if os.path.lexists(path):
         return None
     parent = os.path.dirname(path)
@@ -215,11 +232,14 @@ def _first_absent(path: str) -> str | None:
 
 
 def _in_git(path: str, git_config: bool) -> Iterator[str]:
-    """Gives what git runs, or reads what to run from, submodules included; a file is one that says where that is."""
-    if not os.path.isdir(path):
+    """Yields the files that make git run programs, submodules included. A `.git` file points elsewhere."""
+    if os.path.islink(path) or not os.path.isdir(path) or _entries(path) is None:
         yield path
         return
     for repository in (path, *_submodules(f"{path}/modules"), *_directories(f"{path}/worktrees")):
+        if _entries(repository) is None:
+            yield repository
+            continue
         yield f"{repository}/hooks"
         yield f"{repository}/commondir"
         if not git_config:
@@ -228,27 +248,47 @@ def _in_git(path: str, git_config: bool) -> Iterator[str]:
 
 
 def _submodules(path: str) -> Iterator[str]:
-    """Gives all directories in which a submodule may be: they are named by its path, and have submodules in them.
+    """Yields all directories that may hold a submodule. They are named by its path, and may contain more submodules.
 
-    What is in one tells nothing, because a cell may have put it there. Only objects, of which there are many, are left
-    out.
+    A cell may have written their contents, so the contents prove nothing. Only the many directories of objects are
+    left out.
     """
     waiting, seen = _directories(path), 0
     while waiting:
         directory = waiting.pop()
         yield directory
-        inner = _directories(directory)
+        inner = [place for place in _directories(directory) if place != directory]
         seen += len(inner)
         if seen > _MOST_ENTRIES:
             raise StartFailed(
-                f"{path!r} has more than {_MOST_ENTRIES:,} directories to look at for repositories of git"
+                f"{path!r} has more than {_MOST_ENTRIES:,} directories to search for git repositories; remove the "
+                "submodules that are not used, or work in another directory"
             )
         of_objects = directory.endswith("/objects")
         waiting += [place for place in inner if not of_objects or len(os.path.basename(place)) != 2]
 
 
 def _directories(path: str) -> list[str]:
+    entries = _entries(path)
+    if entries is None:
+        return [path]  # what may be in it is not known
+    return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]] | None:
+    """Returns what is in a directory, nothing if there is none; None for one that this user cannot list and enter."""
     try:
-        return [entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
+        found = list(os.scandir(directory))
+        return found if os.access(directory, os.X_OK) else None
+    except PermissionError:
+        return None
     except OSError:
         return []
+
+
+def _refuse_closed(directory: str, root: str) -> None:
+    if directory == root:
+        raise StartFailed(
+            f"a sandboxed kernel cannot write to {root!r}, because that directory cannot be listed, so that nothing in "
+            f"it can be protected: use `chmod u+rwx {root}`"
+        )

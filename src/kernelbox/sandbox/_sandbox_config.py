@@ -1,10 +1,10 @@
-"""The configuration file of a sandbox: that of sandbox-runtime (`srt`), as its README documents it.
+"""The configuration file of a sandbox, in the format of sandbox-runtime (`srt`) that its README documents.
 
-It is read strictly. A key that is unknown is refused, and so is what cannot be honoured here: a sandbox that leaves out
-what it was asked for is none. Keys that only other systems or srt's own tools need have no effect. What is left out has
-the default of the README: everything can be read, nothing be written, and there is no network.
+It is read strictly. Unknown keys are rejected, and so are settings that cannot be honoured here: a sandbox must not
+silently do less than it was asked for. Keys for other systems or for srt's own tools have no effect. Keys that are left
+out have the README's defaults: everything can be read, nothing can be written, and there is no network.
 
-At the level "srt" kernels run in srt itself, and what it needs for its proxy and its programs is passed on to it.
+At the level "srt", kernels run in srt itself. Settings for its proxy and its programs are passed on to it.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 LEVELS: tuple[Level, ...] = ("native", "srt")
 
-# Bytes of a configuration file.
+# The most bytes of a configuration file.
 _LARGEST_FILE = 1024 * 1024
 
-# Levels of subdirectories that are searched for what must stay read-only.
+# How deep to search for files that must stay read-only: by default, and at most.
 _DEPTH, _MOST_DEPTH = 3, 10
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxConfig:
-    """What a sandbox allows; paths are as they were written, relative ones are meant from the working directory."""
+    """What a sandbox allows. Paths are kept as written; relative ones start at the working directory."""
 
     deny_read: tuple[str, ...] = (".env",)
     allow_read: tuple[str, ...] = ()
@@ -47,33 +47,33 @@ class SandboxConfig:
     depth: int = _DEPTH
     level: Level = "native"
     passed: str = ""
-    """What srt is told besides, as JSON; "" at the native level."""
+    """Further settings for srt, as JSON; "" at the native level."""
     withheld: tuple[str, ...] = ()
-    """Files of a server that its kernels must not read, whatever the rules say."""
+    """Files of a server that its kernels must never read, even where other rules allow it."""
 
     def to_text(self) -> str:
-        """Returns what a record keeps: the keys that decide something, in one order."""
+        """Returns the configuration as JSON with its keys in a fixed order, for the record."""
         values = {key: getattr(self, field) for key, field in _FIELDS}
         return json.dumps({key: value for key, value in values.items() if key != _SELDOM or value}, ensure_ascii=False)
 
     def protecting(self, hidden: Iterable[str], kept: Iterable[str]) -> SandboxConfig:
-        """Returns the same for the kernels of a server: files of its own are hidden from them, or kept as they are."""
+        """Returns a copy for the kernels of a server, which hides some of the server's files and protects others."""
         values: dict[str, Any] = {field: getattr(self, field) for _, field in _FIELDS}
         values["withheld"] += tuple(hidden)
         values["deny_write"] += tuple(kept)
         return SandboxConfig(**values)
 
     def describe_difference(self, other: SandboxConfig) -> str:
-        """Says what another configuration has otherwise."""
+        """Names the settings that differ from another configuration."""
         keys = [key for key, field in _FIELDS if getattr(self, field) != getattr(other, field)]
         return f"a sandbox with another {', '.join(keys)}"
 
     @classmethod
     def from_text(cls, text: str) -> SandboxConfig:
-        """Reads what `to_text` has written; raises ValueError."""
+        """Reads the output of `to_text`; raises ValueError."""
         data = json.loads(text)
         if not isinstance(data, dict):
-            raise ValueError("no object")  # noqa: TRY004  # of what a file has in it
+            raise ValueError("not an object")  # noqa: TRY004  # the content of a file, not an argument
         values: dict[str, Any] = {field: data[key] for key, field in _FIELDS if key in data}
         for field, value in values.items():
             values[field] = tuple(value) if isinstance(value, list) else value
@@ -93,12 +93,12 @@ _FIELDS = (
     ("withheld", "withheld"),
 )
 
-# Few kernels have any: the rules of others are the same text with and without it.
+# Left out of the text when empty, as it mostly is.
 _SELDOM = "withheld"
 
 
 def check_sandbox(sandbox: object, what: str = "sandbox", *, level: Level = "native") -> SandboxConfig | None:
-    """Returns what a sandbox was asked for by: True, the path of a file, or what would be in it; None for none."""
+    """Returns the configuration for True, the path of a file, or a file's contents; None for no sandbox."""
     if sandbox is None or sandbox is False:
         return None
     if sandbox is True:
@@ -109,11 +109,11 @@ def check_sandbox(sandbox: object, what: str = "sandbox", *, level: Level = "nat
         return _read(dict(sandbox), what, level)
     if isinstance(sandbox, str | os.PathLike) and os.fspath(sandbox):
         return read_config(sandbox, what, level=level)
-    raise InvalidInput(what, sandbox, "use True, False, the path of a configuration file, or a dict of what is in one")
+    raise InvalidInput(what, sandbox, "use True, False, the path of a configuration file, or a dict of its contents")
 
 
 def check_level(level: object) -> Level:
-    """Returns the level of a sandbox; raises InvalidInput for what is none."""
+    """Returns the level of a sandbox; raises InvalidInput if it is not one."""
     for known in LEVELS:
         if level == known:
             return known
@@ -123,9 +123,9 @@ def check_level(level: object) -> Level:
 def read_config(
     path: str | os.PathLike[str], what: str = "sandbox_config", *, level: Level = "native"
 ) -> SandboxConfig:
-    """Reads a configuration file, which is read-only in the sandbox: a cell must not change the rules of the next one.
+    """Reads a configuration file; raises InvalidInput.
 
-    Raises InvalidInput.
+    The file is read-only in the sandbox, so that a cell cannot change the rules of the next kernel.
     """
     name = os.fsdecode(path)
     try:
@@ -147,7 +147,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for key, _ in pairs if [name for name, _ in pairs].count(key) > 1)
-        raise ValueError(f"the key {twice!r} is there twice")
+        raise ValueError(f"the key {twice!r} appears twice")
     return found
 
 
@@ -170,7 +170,7 @@ def _read(settings: object, what: str, level: Level, own: str = "") -> SandboxCo
         level=level,
         passed=passed,
     )
-    files.refuse("disabled", "a sandbox that leaves the files open is none; name what may be written in allowWrite")
+    files.refuse("disabled", "a sandbox must confine the files; list what may be written in allowWrite")
     _check_network(network)
     for section in (top, network, files):
         section.finish()
@@ -201,11 +201,11 @@ _NETWORK_WITHOUT_EFFECT = (
 
 _REFUSED = {
     "credentials": "nothing is masked here; deny the files in filesystem.denyRead, and leave the variables out of env",
-    "enableWeakerNestedSandbox": "there is no weaker sandbox here; leave it out, or set it to false",
+    "enableWeakerNestedSandbox": "there is no weaker sandbox here; remove the key, or set it to false",
     "git": "nothing is added to git's configuration here; set GIT_CONFIG_* in env",
 }
 _PROXY_KEYS = ("httpProxyPort", "socksProxyPort", "mitmProxy", "filterRequest", "tlsTerminate", "parentProxy")
-_NO_PROXY = "there is no proxy here, and no network to use one for; leave it out"
+_NO_PROXY = "there is no network here, and so no proxy; remove the key"
 
 
 def _check_network(network: Section) -> None:
@@ -213,8 +213,9 @@ def _check_network(network: Section) -> None:
     network.texts("deniedDomains")
     if allowed:
         raise InvalidInput.saying(
-            f"{network.what}: network.allowedDomains names {allowed[0]!r}, and a sandboxed kernel has no network: use "
-            "an empty list, and let tools of an MCP server fetch what cells need; or the level srt, which has a proxy"
+            f"{network.what}: network.allowedDomains names {allowed[0]!r}, but a sandboxed kernel has no network: use "
+            "an empty list, and let tools of an MCP server fetch what cells need; or use the level srt, which has a "
+            "proxy"
         )
     for key in _NETWORK_WITHOUT_EFFECT:
         network.take(key)
@@ -242,5 +243,5 @@ def _check_path(path: str, what: str, patterns: bool) -> str:
 
 
 def is_pattern(path: str) -> bool:
-    """Tells whether a path has wildcards in it."""
+    """Tells whether a path contains wildcards."""
     return any(character in path for character in "*?[")

@@ -1,8 +1,8 @@
-"""The filter of system calls, as a program for seccomp(2): what a sandboxed or guarded kernel may not ask for.
+"""The filter of system calls for sandboxed and guarded kernels, as a program for seccomp(2).
 
-It is a list of what is refused, behind the walls that namespaces and lost capabilities are: calls that would open a
-door in them, or that have had holes of their own. What depends on arguments is decided on the lower 32 bits, as the
-system reads them.
+It lists the calls that are refused, as a second wall behind namespaces and dropped capabilities. These calls would open
+a way through the first wall, or have had security holes themselves. Where arguments decide, the filter looks at their
+lower 32 bits, as the system does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ARCHITECTURES: dict[str, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 # The numbers of refused calls: x86-64 (arch/x86/entry/syscalls/syscall_64.tbl), arm64 (asm-generic/unistd.h); None
 # where the machine has no such call.
 REFUSED: dict[str, tuple[int | None, int | None]] = {
-    # what is mounted, and where
+    # mounts
     "mount": (165, 40),
     "umount2": (166, 39),
     "pivot_root": (155, 41),
@@ -51,7 +51,7 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "process_mrelease": (448, 448),
     "kcmp": (312, 272),
     "pidfd_getfd": (438, 438),
-    # parts of the system that are hard to keep safe
+    # parts of Linux with a history of security holes
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
@@ -99,13 +99,13 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "move_pages": (279, 239),
 }
 
-# Calls whose arguments cannot be looked at, and that programs do without if the system does not know them.
+# Calls whose arguments a filter cannot read. Programs have a fallback for systems that lack them.
 MISSING: dict[str, tuple[int, int]] = {"clone3": (435, 435), "openat2": (437, 437)}
 
-# The calls that start a program; refused to a kernel whose commands are approved, and to all that it forks.
+# The calls that start a program. They are refused to a guarded kernel and to everything it forks.
 STARTING: dict[str, tuple[int, int]] = {"execve": (59, 221), "execveat": (322, 281)}
 
-# Calls that are decided by their arguments.
+# Calls that are allowed or refused by their arguments.
 SOCKET, SOCKETPAIR, CLONE, IOCTL, FCNTL, PRLIMIT = "socket", "socketpair", "clone", "ioctl", "fcntl", "prlimit64"
 DECIDED: dict[str, tuple[int | None, int | None]] = {
     SOCKET: (41, 198),
@@ -125,7 +125,7 @@ DECIDED: dict[str, tuple[int | None, int | None]] = {
     "openat": (257, 56),
 }
 
-# Where each of these has the mode of a file, and where the flags that say whether there is one.
+# The positions of the arguments for the file's mode, and for the flags that say whether the call uses the mode.
 _MODES: dict[str, tuple[int, int | None]] = {
     "chmod": (1, None),
     "fchmod": (1, None),
@@ -145,23 +145,23 @@ _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 5, 0xF
 # CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 _NEW_NAMESPACES = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
 
-# CLONE_PARENT: a process beside the kernel, which is counted for none and that nobody waits for.
+# CLONE_PARENT makes a sibling of the kernel, which no limit counts and nobody waits for.
 _BESIDE = 0x8000
 
-# S_ISUID and S_ISGID: a program that runs as this user, or for the user's group, whichever user starts it.
+# S_ISUID and S_ISGID: the program runs as this user or group, no matter who starts it.
 _SET_IDS = 0o6000
 
-# F_SETLEASE, F_SETDELEG: who opens the file, or changes the directory, waits for the holder.
+# F_SETLEASE and F_SETDELEG: anyone who opens the file or changes the directory waits for the holder.
 _HOLDING = (1024, 1040)
 
 # Requests that put characters into another program's input: TIOCSTI and TIOCLINUX (ioctl_tty(2)).
 _TYPING = (0x5412, 0x541C)
 
-# The first call that Linux 6.18 does not have. Nobody has looked at those that came later, and programs do without what
-# an older system does not know.
+# The first number that Linux 6.18 does not use. Later calls have not been reviewed. Programs have to cope without them
+# on older systems anyway.
 _NEWER = 470
 
-# Calls of x32, which are those of x86-64 under other numbers.
+# The calls of x32 are those of x86-64 under other numbers.
 _X32 = 0x40000000
 
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -171,16 +171,16 @@ _REFUSE, _MISSING = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
 _NUMBER, _ARCHITECTURE = 0, 4
 _LOAD, _EQUAL, _AT_LEAST, _ANY_OF, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 
-# Jumps are to an end of the program, or to the next instruction.
+# Jumps lead to an end of the program, or to the next instruction.
 _Step = tuple[int, int, str, str]
 _ENDS = {"allow": _ALLOW, "refuse": _REFUSE, "missing": _MISSING, "kill": _KILL}
 
 
 @functools.cache
 def build_filter(machine: Machine, *, unix_sockets: bool, programs: bool = True) -> bytes:
-    """Returns the program for a machine; `unix_sockets` lets sockets of the family AF_UNIX be made.
+    """Returns the filter for a machine; `unix_sockets` allows sockets of the family AF_UNIX.
 
-    Without `programs` no program can be started, and the limits of no other process be changed.
+    Without `programs`, the process cannot start programs or change the limits of other processes.
     """
     column = list(ARCHITECTURES).index(machine)
     steps: list[_Step] = [
@@ -220,11 +220,11 @@ def _argument(index: int) -> _Step:
 
 
 def _decide_mode(mode: int, flags: int | None) -> list[_Step]:
-    """Refuses to make a file setuid or setgid; of a call that opens one, only if it makes it."""
+    """Refuses to make a file setuid or setgid. A call that opens a file is refused only if it creates the file."""
     decision: list[_Step] = [_argument(mode), (_ANY_OF, _SET_IDS, "refuse", "allow")]
     if flags is None:
         return decision
-    # O_CREAT, and what O_TMPFILE has beside O_DIRECTORY: the same on both machines.
+    # O_CREAT, and the bit of O_TMPFILE that is not O_DIRECTORY. Both machines use the same bits.
     return [_argument(flags), (_ANY_OF, 0o100 | 0o20000000, "", "allow"), *decision]
 
 
@@ -240,7 +240,7 @@ def _decide_socket(unix_sockets: bool) -> list[_Step]:
 
 
 def _decide_socketpair(unix_sockets: bool) -> list[_Step]:
-    """Allows Unix sockets as pairs that stay pairs: one of datagrams can be connected anew, to a path."""
+    """Allows pairs of Unix sockets that must stay pairs. A datagram socket could be reconnected to a path."""
     family: list[_Step] = [_argument(0), (_EQUAL, _AF_UNIX, "", "refuse")]
     if unix_sockets:
         return [*family, _END]
@@ -254,7 +254,7 @@ def _decide_socketpair(unix_sockets: bool) -> list[_Step]:
 
 
 def _assemble(steps: list[_Step]) -> bytes:
-    """Writes the steps as instructions (struct sock_filter), with the ends that they jump to behind them."""
+    """Writes the steps as instructions (struct sock_filter), followed by the ends that they jump to."""
     places = {end: len(steps) + index for index, end in enumerate(_ENDS)}
 
     def distance(at: int, target: str) -> int:

@@ -1,4 +1,4 @@
-"""One object of a sandbox's configuration file, read strictly."""
+"""One object of a sandbox's configuration file; unknown keys are rejected."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class Section:
-    """One object of the file; a key that has not been taken in the end is unknown."""
+    """One object of the file. Keys that nobody has taken by `finish` are unknown."""
 
     def __init__(self, name: str, settings: object, what: str) -> None:
         if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
-            raise InvalidInput.saying(f"{what}: {name or 'the configuration'} is an object of keys and values")
+            raise InvalidInput.saying(f"{what}: {name or 'the configuration'} must be an object with keys and values")
         self.name, self.what = name, what
         self._settings = dict(settings)
         self._known: set[str] = set()
@@ -26,7 +26,7 @@ class Section:
         return Section(key, self.take(key, {}), self.what)
 
     def part(self, key: str, value: object) -> Section:
-        """Returns what stands under a key as a section, with its whole path for a name."""
+        """Returns the value of a key as a section that is named by its whole path."""
         return Section(self._path(key), value, self.what)
 
     def __contains__(self, key: str) -> bool:
@@ -38,7 +38,7 @@ class Section:
         return self._settings.pop(key, default)
 
     def refuse(self, key: str, reason: str) -> None:
-        """Refuses a key that is there, unless its value says that it is not wanted."""
+        """Refuses a key unless it is absent, null or false."""
         value = self.take(key)
         if value not in (None, False):
             raise InvalidInput.saying(f"{self.what}: {self._path(key)} cannot be honoured: {reason}")
@@ -68,7 +68,7 @@ class Section:
 
         if found := get_close_matches(key, sorted(self._known), 1):
             return f"did you mean {self._path(found[0])}?"
-        return "docs/sandbox.md lists the keys that there are"
+        return "docs/sandbox.md lists the keys"
 
     def _checked(self, key: str, default: object, is_sound: Callable[[object], bool], allowed: str) -> Any:
         value = self.take(key, default)

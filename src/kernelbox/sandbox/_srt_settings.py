@@ -1,4 +1,4 @@
-"""What of a configuration srt itself honours: its proxy, and where its programs are."""
+"""The part of a configuration that only srt honours: its proxy, and the paths of its programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _DOMAINS = ("allowedDomains", "deniedDomains")
 
-# Names of values that srt checks itself, when it is started; of an object, the names that it knows in it.
+# Keys whose values srt itself checks when it starts; for an object, the keys it may have.
 _NETWORK: dict[str, tuple[str, ...]] = {
     "deniedDomainReasons": (),
     "strictAllowlist": (),
@@ -37,13 +37,13 @@ _TOP: dict[str, tuple[str, ...]] = {
 
 
 def take_passed(top: Section, network: Section) -> str:
-    """Takes out of a configuration what srt honours and kernels are not confined by otherwise; returns it as JSON."""
+    """Takes the settings that only srt honours out of a configuration; returns them as JSON."""
     domains = {key: names for key in _DOMAINS if (names := network.texts(key))}
     found = {"network": domains | _take(network, _NETWORK), "top": _take(top, _TOP)}
     try:
         return json.dumps(found, ensure_ascii=False, sort_keys=True) if any(found.values()) else ""
     except (TypeError, ValueError) as exc:
-        raise InvalidInput.saying(f"{top.what}: it has values that JSON has not: {exc}") from exc
+        raise InvalidInput.saying(f"{top.what}: it has values that cannot be written as JSON: {exc}") from exc
 
 
 def _take(section: Section, known: dict[str, tuple[str, ...]]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _take(section: Section, known: dict[str, tuple[str, ...]]) -> dict[str, Any]
 
 
 def programs_of_srt(config: SandboxConfig) -> list[str]:
-    """Returns the programs by which a configuration replaces those that srt finds on PATH."""
+    """Returns the programs that a configuration names in place of those that srt finds on PATH."""
     top: dict[str, Any] = json.loads(config.passed)["top"] if config.passed else {}
     found = [top.get("bwrapPath"), top.get("socatPath")]
     found += [top.get(key, {}).get(name) for key, name in (("ripgrep", "command"), ("seccomp", "applyPath"))]
@@ -69,7 +69,7 @@ def programs_of_srt(config: SandboxConfig) -> list[str]:
 
 
 def settings_for_srt(config: SandboxConfig) -> dict[str, Any]:
-    """Returns what is in the settings file that srt is started with."""
+    """Returns the contents of the settings file for srt."""
     passed: dict[str, Any] = json.loads(config.passed) if config.passed else {"network": {}, "top": {}}
     return {
         **passed["top"],

@@ -26,7 +26,7 @@ from kernelbox.server._service_options import ServiceOptions
 from kernelbox.server.app import create_app, create_mcp_app
 from kernelbox.server.http._binding import Binding
 from kernelbox.server.http._callers import Token
-from kernelbox.server.http._listening import BACKLOG, UvicornServer, allow_descriptors, listen
+from kernelbox.server.http._listening import BACKLOG, UvicornServer, allow_descriptors, listen, require_overridden
 from kernelbox.server.http._logs import log_to_stderr
 from kernelbox.server.http._protocol import BoundedProtocol
 from kernelbox.server.http._websocket_protocol import PING_INTERVAL, PING_TIMEOUT, BoundedWebSocket
@@ -75,6 +75,7 @@ def serve_mcp(options: McpOptions, binding: Binding, *, allowed_hosts: tuple[str
         lifetime="kernel" if options.keep_kernels else "process",
         sandbox=options.sandbox,
         mcp=options,
+        max_kernels=0,
         max_queue=0,  # the tools have limits of their own
         max_running=0,
     )
@@ -83,16 +84,11 @@ def serve_mcp(options: McpOptions, binding: Binding, *, allowed_hosts: tuple[str
 
 
 def _serve(
-    app: FastAPI,
-    binding: Binding,
-    told: dict[str, str],
-    *,
-    path: str = "",
-    grace: float,
-    lifeline: int | None = None,
+    app: FastAPI, binding: Binding, told: dict[str, str], *, path: str = "", grace: float, lifeline: int | None = None
 ) -> int:
     """Serves an application; prints its URL with the path in it, and the other fields of `told`."""
     state: AppState = app.state.kernelbox
+    require_overridden(BoundedProtocol, BoundedWebSocket)
     allow_descriptors()
     require_home()
     require_sandbox(state)
@@ -112,6 +108,8 @@ def _serve(
         timeout_graceful_shutdown=_LAST_ANSWERS,
     )
     with _listening(binding) as (listener, bound):
+        if app.state.own_token is not None:
+            app.state.own_token.make()  # before the address is known, so that who reads it finds the token too
         if binding.uds is not None and path:
             told = {"path": path, **told}
         url = f"{bound}{path}" if binding.uds is None else str(bound)

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 
 from kernelbox.core.approvals._requests import ApprovalRequest
+from kernelbox.core.cells._host_functions import no_function
 from kernelbox.wire import _questions  # noqa: F401  # connections load it at the first ask: the loop would wait for it
+from kernelbox.wire._messages import HOST_SERVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,6 +80,9 @@ class CellAsks:
         self._run.answer(await self._gate.decide(ask, ApprovalRequest, self._present, self._call))
 
     async def _call(self, ask: Ask) -> Answer:
+        if ask.server_name == HOST_SERVER:
+            functions = self._options.functions
+            return no_function(ask) if functions is None else await functions.answer(ask)
         return await asyncio.wrap_future(self._toolbox.submit(ask, self._on_event))
 
     def _on_event(self, event: ToolEvent) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 
+from kernelbox.base._owning import Handle
 from kernelbox.core._images import ImageFiles
 from kernelbox.core.approvals._gate import Gate
 from kernelbox.core.approvals._policy import ApprovalPolicy
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import ToolEvent
-    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.core.approvals._memory import Sessions
     from kernelbox.shells._asyncio_watch import Lent
     from kernelbox.tools._toolbox import Toolbox
@@ -76,14 +77,16 @@ class InputRequest:
             self._send(answer)
 
 
-class AsyncCell:
+class AsyncCell(Handle):
     """One cell in a kernel: its execution, its questions and its images.
 
     One task iterates over the events. `cancel`, `stop` and the answers to `requests` work from any other task. Leaving
     the loop does not stop the cell: call `stop` or `leave`.
     """
 
-    def __init__(self, kernel: Kernel, run: Run, options: CellOptions, sessions: Sessions, toolbox: Toolbox) -> None:
+    def __init__(
+        self, kernel: KernelHandle, run: Run, options: CellOptions, sessions: Sessions, toolbox: Toolbox
+    ) -> None:
         self.kernel = kernel
         self.is_cancelled = False
         self.requests: dict[str, ApprovalRequest] = {}  # those that wait for an answer, by their ids
@@ -93,7 +96,7 @@ class AsyncCell:
         self._sessions = sessions
         self._toolbox = toolbox
         self._asks: CellAsks | None = None
-        self._images = None if options.images is None else ImageFiles(options.images, options.describe)
+        self._images = None if options.images is None else ImageFiles(options.images, options.describe, options.address)
         self._inputs: dict[int, InputRequest] = {}
         self._events: deque[Event | ApprovalRequest | ToolEvent] = deque()
         self._is_over = False
@@ -103,7 +106,7 @@ class AsyncCell:
     @classmethod
     async def begin(
         cls,
-        kernel: Kernel,
+        kernel: KernelHandle,
         request: Execute,
         options: CellOptions,
         sessions: Sessions,
@@ -247,7 +250,9 @@ class AsyncCell:
         if self._asks is None:
             options = self._options
             policy = ApprovalPolicy() if options.policy is None else options.policy
-            gate = Gate(self.kernel.record, policy, self._sessions, shell=options.shell, tools=options.tools)
+            gate = Gate(
+                self.kernel.record, policy, self._sessions, shell=options.shell, tools=options.tools, host=options.host
+            )
             self._asks = CellAsks(self._run, gate, self._toolbox, options)
         return self._asks
 
@@ -263,8 +268,7 @@ class AsyncCell:
             raise self._asks.failure
         result = self._run.execution.result
         assert result is not None
-        if self._images is not None:
-            self._images.conclude(result, self.request.text_limit)
+        self._options.conclude(result, self.kernel, self._images)
         if not self._options.keep_outputs:
             result.outputs = []
         return result

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
-    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.host.engines._interface import Connection
     from kernelbox.wire._messages import Message
 
@@ -112,7 +112,7 @@ class LoopConnection:
         self.wake()
 
 
-async def connect(kernel: Kernel) -> Connection:
+async def connect(kernel: KernelHandle) -> Connection:
     """Returns a connection; a new one is made in a thread, because a kernel that takes no calls would block."""
     if (pooled := kernel.take_pooled()) is not None:
         return pooled

@@ -6,6 +6,7 @@ import asyncio
 import os
 
 from kernelbox.base._errors import ExecutorStopped, KernelNotFound
+from kernelbox.base._owning import Handle
 from kernelbox.core._executor_values import CodeExecutionChunk, CodeExecutionResult, Lines, ToolEvent, read_variables
 from kernelbox.core.approvals._requests import ApprovalRequest
 from kernelbox.host.process._forks import forget_in_forks
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import Variable
-    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._options import KernelOptions
     from kernelbox.shells._asyncio_cell import AsyncCell
@@ -31,21 +32,23 @@ if TYPE_CHECKING:
 _ADVICE = "await executor.reset() for a fresh one"
 
 
-class Executor:
+class Executor(Handle):
     """Holds one kernel at a time, and runs cells in it in the order of the calls.
 
     It belongs to the process that started it. In a fork of that process it is stopped, and can be started again.
     """
 
-    def __init__(self, toolbox: Toolbox) -> None:
+    def __init__(self, toolbox: Toolbox, *, keep_cancelled: bool) -> None:
+        """`keep_cancelled` has the result of a cancelled cell tell what it had written."""
         self._toolbox = toolbox
+        self._keep_cancelled = keep_cancelled
         self._begin_stopped()
         forget_in_forks(self)
 
     def _begin_stopped(self) -> None:
         self._here: Kernels | None = None
         self._kernels: AsyncKernels | None = None
-        self._kernel: Kernel | None = None
+        self._kernel: KernelHandle | None = None
         self._cells = asyncio.Lock()  # held by the cell that runs
         self._change = asyncio.Lock()  # held while the kernel is opened, replaced or given up
         self._running: AsyncCell | None = None
@@ -143,7 +146,8 @@ class Executor:
                 await asyncio.shield(self._later(cell.leave()))
         if result.ending == "died":
             await kernels.report_death(cell.kernel, result)
-        yield CodeExecutionResult.of(result, cancelled=cell.is_cancelled, text_limit=options.text_limit)
+        shown = CodeExecutionResult.of(result, cancelled=cell.is_cancelled, text_limit=options.text_limit)
+        yield shown if self._keep_cancelled or not shown.cancelled else CodeExecutionResult(None, [], cancelled=True)
 
     async def _begin(self, request: Execute, options: CellOptions) -> tuple[AsyncKernels, AsyncCell]:
         self._require_running()
@@ -168,12 +172,12 @@ class Executor:
         assert self._here is not None
         return AsyncKernels(self._here, options, self._toolbox, advice=_ADVICE)
 
-    def _require_running(self) -> tuple[AsyncKernels, Kernel]:
+    def _require_running(self) -> tuple[AsyncKernels, KernelHandle]:
         if self._kernel is None or self._kernels is None:
             raise ExecutorStopped
         return self._kernels, self._kernel
 
-    async def _find(self) -> tuple[AsyncKernels, Kernel]:
+    async def _find(self) -> tuple[AsyncKernels, KernelHandle]:
         """Returns the kernel as it is now: another client may have restarted it."""
         while True:
             kernels, kernel = self._require_running()
@@ -202,7 +206,7 @@ class Executor:
         closing = self._toolbox.close()
         return None if closing is None else self._later(asyncio.wrap_future(closing))
 
-    def _discard(self, kernel: Kernel) -> None:
+    def _discard(self, kernel: KernelHandle) -> None:
         """Begins to destroy a private kernel, at once: a task that was only made would not run in a loop that ends."""
         assert self._kernels is not None
         destroyed = self._kernels.begin_destroy(kernel.record.kernel_id)
@@ -223,7 +227,7 @@ async def _await_end(destroyed: Awaitable[bool], running: AsyncCell | None) -> N
         await running.stop()
 
 
-async def _open(kernels: AsyncKernels, name: str | None) -> Kernel:
+async def _open(kernels: AsyncKernels, name: str | None) -> KernelHandle:
     if name is None:
         return kernels.handle(await kernels.create(f"executor-{os.urandom(6).hex()}"))
     return kernels.handle(await kernels.open(name))

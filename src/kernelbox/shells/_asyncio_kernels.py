@@ -16,10 +16,10 @@ from weakref import WeakValueDictionary
 
 from kernelbox.base._errors import KernelBusy, KernelDied, KernelExists, KernelNotFound, LimitReached
 from kernelbox.base._limits import check_limits
+from kernelbox.base._owning import Handle
 from kernelbox.core._arguments import check_key, check_name
 from kernelbox.core._executor_values import read_variables
-from kernelbox.core._kernel import dead_result
-from kernelbox.core._options import KernelOptions
+from kernelbox.core._options import NO_OPTIONS, KernelOptions
 from kernelbox.core._tagging import retag
 from kernelbox.core.approvals._memory import Sessions
 from kernelbox.host.engines._limiting import measured
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kernelbox.base._config import KernelBoxConfig
     from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import Variable
-    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.core._kernels import Kernels
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.shells._asyncio_watch import Lent
@@ -59,10 +59,8 @@ _MOST_STARTING = 16
 # Seconds that a kernel has to answer a question; one that runs a cell answers after it.
 QUERY_PATIENCE = 10.0
 
-_NO_OPTIONS = KernelOptions()
 
-
-class AsyncKernels:
+class AsyncKernels(Handle):
     """Finds, opens, uses, restarts, asks, interrupts and destroys kernels without blocking the loop."""
 
     def __init__(
@@ -88,8 +86,8 @@ class AsyncKernels:
         self._advice = advice
         self._most = most
         self._describe = describe
-        self._handles: dict[str, Kernel] = {}
-        self._opening: dict[str, asyncio.Task[Kernel]] = {}
+        self._handles: dict[str, KernelHandle] = {}
+        self._opening: dict[str, asyncio.Task[KernelHandle]] = {}
         self._starting = asyncio.Semaphore(_MOST_STARTING)
         self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -132,11 +130,11 @@ class AsyncKernels:
         """Like `find`; raises KernelNotFound."""
         return self._shown(await in_thread(self._kernels.get, check_key(key)))
 
-    async def kernel(self, key: str) -> Kernel:
+    async def kernel(self, key: str) -> KernelHandle:
         """Returns a handle to an existing kernel, alive or dead; raises KernelNotFound."""
         return self._connected(key) or self._keep(key, await in_thread(self._settled, check_key(key)))
 
-    async def follow(self, kernel: Kernel) -> Kernel:
+    async def follow(self, kernel: KernelHandle) -> KernelHandle:
         """Returns a handle to a kernel as it is now: another client may have restarted it, or destroyed it."""
         if kernel.is_connected:
             return kernel
@@ -144,7 +142,7 @@ class AsyncKernels:
         found = await in_thread(self._kernels.find, key)
         return kernel if found is None else self._keep(key, found)
 
-    def handle(self, record: KernelRecord) -> Kernel:
+    def handle(self, record: KernelRecord) -> KernelHandle:
         """Returns a handle to the kernel of a record."""
         given = self._kernels.environment_given(record.kernel_id)
         environment = self._new.env if given is None else given
@@ -156,7 +154,7 @@ class AsyncKernels:
 
     # -- opening ---------------------------------------------------------------------------------------------
 
-    async def create(self, name: str | None = None, wanted: KernelOptions = _NO_OPTIONS) -> KernelRecord:
+    async def create(self, name: str | None = None, wanted: KernelOptions = NO_OPTIONS) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists.
 
         A caller that is cancelled meanwhile leaves no kernel.
@@ -172,14 +170,14 @@ class AsyncKernels:
         """Returns a name that no kernel has."""
         return f"kernel-{os.urandom(6).hex()}"
 
-    async def open(self, name: str, wanted: KernelOptions = _NO_OPTIONS) -> KernelRecord:
+    async def open(self, name: str, wanted: KernelOptions = NO_OPTIONS) -> KernelRecord:
         """Returns the live kernel of a name; opens one, as it is wanted, if there is none.
 
         Raises KernelExists if the live one has other limits, another sandbox or no guard.
         """
         return self._shown(await self._in_turn_unless_live(self._open, check_name(name), self._options(wanted)))
 
-    async def use(self, name: str) -> Kernel:
+    async def use(self, name: str) -> KernelHandle:
         """Returns the kernel for a cell that is sent to a name, as `Kernels.use` does.
 
         Callers of the same name wait for one start, which goes on when any of them is cancelled.
@@ -192,7 +190,7 @@ class AsyncKernels:
             opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # no caller may be left
         return await asyncio.shield(opening)
 
-    async def _begin_use(self, name: str) -> Kernel:
+    async def _begin_use(self, name: str) -> KernelHandle:
         try:
             return self._keep(name, await self._in_turn_unless_live(self._use, name, self._new))
         finally:
@@ -230,14 +228,14 @@ class AsyncKernels:
     # -- running and asking ----------------------------------------------------------------------------------
 
     async def begin(
-        self, kernel: Kernel, request: Execute, options: CellOptions, *, lent: Lent | None = None
+        self, kernel: KernelHandle, request: Execute, options: CellOptions, *, lent: Lent | None = None
     ) -> AsyncCell:
         """Sends a cell to a kernel, on a lent connection if there is one."""
         return await AsyncCell.begin(kernel, request, options, self._sessions, self._toolbox, lent=lent)
 
     async def query(
         self,
-        kernel: Kernel,
+        kernel: KernelHandle,
         what: str,
         args: Mapping[str, Any],
         *,
@@ -261,20 +259,24 @@ class AsyncKernels:
         """Returns what lives in a kernel."""
         return read_variables(key, await self.ask(key, "variables", {}))
 
+    async def look_back(self, key: str, read: Callable[[KernelHandle], T]) -> T:
+        """Calls a function in a thread with a handle to a kernel as it is now, alive or dead: to read its history."""
+        kernel_id = (await self.kernel(key)).record.kernel_id
+        return await in_thread(lambda: read(self.handle(self._kernels.get(kernel_id))))
+
     # -- reporting deaths ------------------------------------------------------------------------------------
 
-    async def note_death(self, kernel: Kernel) -> None:
+    async def note_death(self, kernel: KernelHandle) -> None:
         """Notes that a death has been reported: the next use of the name opens a fresh kernel."""
         await in_thread(kernel.note_death)
 
-    async def report_death(self, kernel: Kernel, result: ExecutionResult) -> None:
+    async def report_death(self, kernel: KernelHandle, result: ExecutionResult) -> None:
         """Notes that a result reports a kernel's death, and adds what the caller can do."""
         await in_thread(kernel.report_death, result, self._advice)
 
-    async def dead_result(self, kernel: Kernel) -> ExecutionResult:
+    async def dead_result(self, kernel: KernelHandle) -> ExecutionResult:
         """Returns the result of a cell that was sent to a dead kernel, and notes that this reports the death."""
-        await in_thread(kernel.note_death)
-        return dead_result(kernel.record, self._advice)
+        return await in_thread(kernel.dead_result, self._advice)
 
     # -- interrupting and ending -----------------------------------------------------------------------------
 
@@ -338,7 +340,7 @@ class AsyncKernels:
 
     def _create(self, name: str, options: KernelOptions) -> KernelRecord:
         self._require_room()
-        return self._kernels.create(name, options)
+        return self._kernels.create(name, options, as_it_is=True)  # the directory is this face's own, for new names
 
     def _use(self, name: str, options: KernelOptions) -> KernelRecord:
         if self._most and self._kernels.find(name) is None:
@@ -381,12 +383,12 @@ class AsyncKernels:
     def _shown(self, record: KernelRecord) -> KernelRecord:
         return record if self._describe is None else without_reasons(record)
 
-    def _connected(self, key: str) -> Kernel | None:
+    def _connected(self, key: str) -> KernelHandle | None:
         """Returns the handle that is known by an id or a name, if a connection shows that its kernel lives."""
         known = self._handles.get(key)
         return known if known is not None and known.is_connected else None
 
-    def _keep(self, key: str, record: KernelRecord) -> Kernel:
+    def _keep(self, key: str, record: KernelRecord) -> KernelHandle:
         if len(self._handles) >= _MOST_HANDLES:
             self._handles.clear()
         handle = self._handles[key] = self._handles[record.kernel_id] = self.handle(record)

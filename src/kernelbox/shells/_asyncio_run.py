@@ -13,7 +13,7 @@ import os
 import time
 
 from kernelbox.base._errors import InheritedStream, KernelDied, StoreFailed
-from kernelbox.core._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
+from kernelbox.core.cells._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.shells._asyncio_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._messages import Answer, Ask, Done, Interrupt, Query, Reply
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from kernelbox.core._executor_values import ToolEvent
-    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.core.approvals._requests import ApprovalRequest
     from kernelbox.host.engines._interface import Connection
     from kernelbox.shells._asyncio_watch import Lent
@@ -46,7 +46,7 @@ class Run:
                        └────▶ ended       the kernel is free; an attended run comes here directly when its cell is done
     """
 
-    def __init__(self, kernel: Kernel, execution: Execution) -> None:
+    def __init__(self, kernel: KernelHandle, execution: Execution) -> None:
         self.execution = execution
         self._on_end: Callable[[], object] | None = None
         self._kernel = kernel
@@ -68,7 +68,7 @@ class Run:
     @classmethod
     async def begin(
         cls,
-        kernel: Kernel,
+        kernel: KernelHandle,
         request: Execute,
         *,
         timeout: float | None,  # noqa: ASYNC109  # it interrupts the cell; cancelling the task would lose the result
@@ -83,7 +83,8 @@ class Run:
         except StoreFailed:
             raise
         except OSError:
-            run.execution.died(await in_thread(kernel.cause), now=time.monotonic())
+            cause = await in_thread(kernel.cause)
+            run.execution.died(cause, now=time.monotonic(), set_back=await in_thread(kernel.come_back, cause))
             run._finish()
             return run
         run._connection = LoopConnection(connection)
@@ -272,7 +273,7 @@ class Run:
 
     async def _take_end(self, connection: LoopConnection) -> None:
         connection.detach()
-        self._last += await in_thread(conclude_end, connection.connection, self.execution)
+        self._last += await in_thread(conclude_end, self._kernel, connection.connection, self.execution)
 
     async def _give_up(self, connection: LoopConnection, order: Order) -> None:
         connection.detach()
@@ -334,7 +335,7 @@ class Run:
 
 
 async def query(
-    kernel: Kernel,
+    kernel: KernelHandle,
     what: str,
     args: dict[str, Any],
     *,
@@ -357,7 +358,7 @@ async def query(
                 return reply.content
 
 
-async def _ask(kernel: Kernel, connection: LoopConnection, asked: Query) -> Reply | None:
+async def _ask(kernel: KernelHandle, connection: LoopConnection, asked: Query) -> Reply | None:
     """Returns the answer to a question, None if the connection ended and the kernel lives; raises KernelDied."""
     under, reply = connection.connection, None
     try:

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.host.engines._interface import Connection
     from kernelbox.host.process._process import ProcessIdentity
 
@@ -50,7 +50,7 @@ class Restarted:
 class Lent:
     """The connection of a watch, for one cell; `give_back` is called when the cell has ended, in any way."""
 
-    kernel: Kernel
+    kernel: KernelHandle
     connection: Connection
     give_back: Callable[[], None]
 
@@ -58,7 +58,7 @@ class Lent:
 class KernelWatch:
     """Follows a kernel, which `find` looks for, for as long as there is one, dead or alive."""
 
-    def __init__(self, find: Callable[[], Awaitable[Kernel]]) -> None:
+    def __init__(self, find: Callable[[], Awaitable[KernelHandle]]) -> None:
         self._find = find
         self._connection: LoopConnection | None = None
         self._lent: Connection | None = None
@@ -123,7 +123,7 @@ class KernelWatch:
             self._refuse()
             self._close()
 
-    async def _reach(self) -> Kernel | None:
+    async def _reach(self) -> KernelHandle | None:
         """Finds the kernel, and connects to it if it lives; None if it is not there any more."""
         while True:
             try:
@@ -140,7 +140,7 @@ class KernelWatch:
                 self._connection = LoopConnection(connection)
         return kernel
 
-    async def _listen(self, kernel: Kernel, connection: Connection) -> AsyncGenerator[News]:
+    async def _listen(self, kernel: KernelHandle, connection: Connection) -> AsyncGenerator[News]:
         """Yields what a process says until the connection ends, and waits while a cell has it."""
         while not connection.ended:
             if self._wanted is not None and not self._wanted.done():
@@ -154,7 +154,7 @@ class KernelWatch:
         await in_thread(connection.still_serves)  # gives a process that is about to end the moment that it takes
         self._close()
 
-    async def _lend(self, kernel: Kernel, connection: Connection) -> None:
+    async def _lend(self, kernel: KernelHandle, connection: Connection) -> None:
         assert self._connection is not None
         assert self._wanted is not None
         self._connection.detach()

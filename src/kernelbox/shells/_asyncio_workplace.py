@@ -11,7 +11,7 @@ import os
 from kernelbox.base._errors import InvalidInput, KernelBoxError, KernelBusy, KernelDied, KernelNotFound
 from kernelbox.core._arguments import check_language, check_name
 from kernelbox.core._executor_values import read_variables
-from kernelbox.shells._asyncio_jobs import Job
+from kernelbox.shells._asyncio_cell_job import CellJob
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import Variable
-    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.shells._asyncio_kernels import AsyncKernels
     from kernelbox.wire._results import ExecutionResult
@@ -64,10 +64,10 @@ class Workplace:
         self._cells = cells
         self._shared = shared
         self._prefix = prefix
-        self._noted: Noted = noted or _note_nothing
+        self._noted: Noted = noted or note_nothing
         self._suffix = "" if shared else f"-{os.urandom(4).hex()}"
         self._names: dict[str, None] = {}  # those used so far, in order
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, CellJob] = {}
         self._beginning = 0  # calls whose job is not among them yet
 
     def __repr__(self) -> str:
@@ -82,7 +82,7 @@ class Workplace:
         *,
         language: str = "python",
         timeout: float | None = None,  # noqa: ASYNC109  # it interrupts the cell
-    ) -> Job:
+    ) -> CellJob:
         """Runs a cell in the kernel of a name, which is opened if it is new."""
         options = dataclasses.replace(self._cells, language=check_language(language), timeout=timeout)
         request = options.request(code)
@@ -94,20 +94,20 @@ class Workplace:
             with contextlib.ExitStack() as place:
                 note = place.enter_context(self._noted(kernel.record, options.language))
                 cell = await self._kernels.begin(kernel, request, options)
-                job = Job(cell, functools.partial(_give_back, place.pop_all(), note))
+                job = CellJob(cell, functools.partial(_give_back, place.pop_all(), note))
         finally:
             self._beginning -= 1
         self._forget_old_jobs()
         self._jobs[job.id] = job
         return job
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id: str) -> CellJob:
         """Returns a job that runs or has ended not long ago."""
         if job_id not in self._jobs:
             raise KernelBoxError(f"there is no job {job_id[:64]!r} any more; run the code again")
         return self._jobs[job_id]
 
-    def running(self) -> list[Job]:
+    def running(self) -> list[CellJob]:
         """Returns the jobs that have not ended."""
         return [job for job in self._jobs.values() if not job.done]
 
@@ -116,7 +116,7 @@ class Workplace:
         for job in self.running():
             job.cancel()
 
-    async def report_death(self, job: Job) -> None:
+    async def report_death(self, job: CellJob) -> None:
         """Notes that a kernel's death has been reported, so that the next cell gets a fresh one."""
         await self._kernels.note_death(job.cell.kernel)
 
@@ -183,7 +183,7 @@ class Workplace:
         """Returns the name that a kernel has in the home."""
         return f"{self._prefix}{check_name(name)}{self._suffix}"
 
-    async def _use(self, name: str) -> Kernel:
+    async def _use(self, name: str) -> KernelHandle:
         """Returns the live kernel of a name. If one has died since it was last used, that is reported once."""
         full, is_new = self._full(name), name not in self._names
         if is_new and len(self._names) >= _MOST_KERNELS:
@@ -219,11 +219,12 @@ def _called(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _note_nothing(record: KernelRecord, language: str) -> Iterator[Callable[[ExecutionResult], None]]:
+def note_nothing(record: KernelRecord, language: str) -> Iterator[Callable[[ExecutionResult], None]]:
+    """Notes nothing about a cell."""
     yield lambda result: None
 
 
-def _give_back(place: contextlib.ExitStack, note: Callable[[ExecutionResult], None], job: Job) -> None:
+def _give_back(place: contextlib.ExitStack, note: Callable[[ExecutionResult], None], job: CellJob) -> None:
     """Gives back the place of a job that has ended, with its result if it has one."""
     with place, contextlib.suppress(Exception, asyncio.CancelledError):
         note(job.result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelbox.core.approvals._approve import NOT_ALLOWED, reason_for
 from kernelbox.core.approvals._requests import SyncApprovalRequest
 from kernelbox.wire._messages import Ask
 
@@ -64,25 +65,18 @@ def _presenter(approve: Approve | bool | None) -> Present:
         if request.open and verdict is True:
             request.accept()
         elif request.open:
-            request.reject(_reason(verdict))
+            request.reject(reason_for(verdict))
 
     async def hand_over(request: SyncApprovalRequest) -> None:
         await _Yielded(request)
         request.close("it was not answered before the next output was asked for")
 
     async def refuse(request: SyncApprovalRequest) -> None:
-        request.close("the policy does not allow it, and no approve= was passed that could be asked")
+        request.close(NOT_ALLOWED)
 
     if callable(approve):
         return call
     return hand_over if approve else refuse
-
-
-def _reason(verdict: object) -> str | None:
-    """Returns why a call is rejected, by what the application's function has returned for it."""
-    if verdict is False or isinstance(verdict, str):
-        return verdict or None
-    return f"the function passed as approve= returned a {type(verdict).__name__}; only True accepts"
 
 
 class _Yielded:

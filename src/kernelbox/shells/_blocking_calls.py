@@ -7,15 +7,17 @@ import os
 import select
 from collections import deque
 
+from kernelbox.base._owning import Owner
 from kernelbox.core._executor_values import ToolEvent
 from kernelbox.core.approvals._gate import Waiting
-from kernelbox.wire._messages import Answer
+from kernelbox.wire._messages import HOST_SERVER, Answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
+    from kernelbox.core.cells._host_functions import HostFunctions
     from kernelbox.host.engines._interface import Connection
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._messages import Ask
@@ -27,11 +29,12 @@ _MOST_EVENTS = 1_000
 _SENDING = 0.05
 
 
-class Calls:
+class Calls(Owner):
     """The calls of one execution."""
 
-    def __init__(self, find_toolbox: Callable[[], Toolbox]) -> None:
+    def __init__(self, find_toolbox: Callable[[], Toolbox], functions: HostFunctions | None) -> None:
         self._find_toolbox = find_toolbox
+        self._functions = functions
         self._running: dict[int, Future[Answer]] = {}
         self._waiting = Waiting()
         self._arrived: deque[Answer | ToolEvent] = deque()
@@ -52,7 +55,15 @@ class Calls:
             self._pipe = os.pipe()
             for end in self._pipe:
                 os.set_blocking(end, False)
-        future = self._find_toolbox().submit(ask, self._on_event)
+        if ask.server_name != HOST_SERVER:
+            future = self._find_toolbox().submit(ask, self._on_event)
+        elif self._functions is not None:
+            future = self._functions.submit(ask)
+        else:
+            self._end(ask.ask)
+            from kernelbox.core.cells._host_functions import no_function
+
+            return no_function(ask)
         self._running[ask.ask] = future
         future.add_done_callback(self._on_done)
         return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kernelbox.base._errors import InvalidInput
 from kernelbox.core._arguments import check_key
 from kernelbox.core._images import ImageFiles
-from kernelbox.core._kernel import Kernel, dead_result
+from kernelbox.core._kernel_handle import KernelHandle, next_by_name
+from kernelbox.core._options import NO_OPTIONS
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.shells._blocking_run import drive, run
 from kernelbox.wire._layout import is_kernel_id
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import ToolEvent
     from kernelbox.core._kernels import Kernels
+    from kernelbox.core._options import KernelOptions
     from kernelbox.core.approvals._gate import Gate
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
@@ -29,22 +31,30 @@ if TYPE_CHECKING:
 
 
 def run_cell(
-    here: Kernels, kernel: KernelRecord | str, code: str, options: CellOptions, approve: Approve | None
+    here: Kernels,
+    kernel: KernelRecord | str,
+    code: str,
+    options: CellOptions,
+    approve: Approve | None,
+    new: KernelOptions = NO_OPTIONS,
 ) -> ExecutionResult:
-    """Finds the kernel, and runs a cell to its end; `approve` answers its questions."""
-    if approve is not None or options.policy is not None:
-        for event in stream_cell(here, kernel, code, options, approve, may_pause=approve is not None):
+    """Finds the kernel, and runs a cell to its end; `approve` answers its questions.
+
+    `new` is what a kernel is opened with, if a name has none.
+    """
+    if approve is not None or options.policy is not None or options.functions is not None:
+        for event in stream_cell(here, kernel, code, options, approve, may_pause=approve is not None, new=new):
             if isinstance(event, ExecutionResult):
                 return event
         raise AssertionError("a stream ends with its result")
     request = options.request(code)
-    handle, connection = _find(here, kernel)
+    handle, connection = _find(here, kernel, new)
     if connection is None and handle.is_dead:
-        return _report_death(handle)
+        return handle.dead_result(next_by_name(handle.name))
     assert options.images is not None
     images = ImageFiles(options.images)
     result = run(handle, request, options.timeout, connection, images.see)
-    return _conclude(handle, images, request, result)
+    return _conclude(handle, images, options, result)
 
 
 def stream_cell(
@@ -55,13 +65,14 @@ def stream_cell(
     approve: Approve | bool | None,
     *,
     may_pause: bool,
+    new: KernelOptions = NO_OPTIONS,
 ) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     """Finds the kernel, and yields what a cell shows and asks, the result last.
 
     `approve` answers its questions, or True has them yielded. The cell is sent when the first item is asked for.
     """
     request = options.request(code)
-    handle, connection = _find(here, kernel)
+    handle, connection = _find(here, kernel, new)
     if connection is not None:
         handle.release(connection)  # until then: it may take long, or never come
     return _stream(here, handle, request, options, approve, may_pause=may_pause)
@@ -82,29 +93,29 @@ def holds_commands(approve: Approve | bool | None, policy: ApprovalPolicy | None
     return True
 
 
-def _find(here: Kernels, kernel: KernelRecord | str) -> tuple[Kernel, Connection | None]:
+def _find(here: Kernels, kernel: KernelRecord | str, new: KernelOptions) -> tuple[KernelHandle, Connection | None]:
     """Returns a kernel and, if one waits in the pool, a connection to it."""
     if isinstance(kernel, KernelRecord):
-        handle = Kernel(here, kernel)
+        handle = KernelHandle(here, kernel)
         if (connection := handle.take_pooled()) is not None:
             return handle, connection
-        return Kernel(here, here.follow(kernel)), None
+        return KernelHandle(here, here.follow(kernel)), None
     name = check_key(kernel)
     if (found := here.pool.take_named(name)) is not None:
-        return Kernel(here, found[0]), found[1]
+        return KernelHandle(here, found[0]), found[1]
     if is_kernel_id(name):
         record = here.settled(name) or here.get(name)
     else:
-        record = here.use(name)
+        record = here.use(name, new)
         if record.alive:
             here.pool.remember(name, record)
-    handle = Kernel(here, record)
+    handle = KernelHandle(here, record)
     return handle, handle.take_pooled()
 
 
 def _stream(
     here: Kernels,
-    kernel: Kernel,
+    kernel: KernelHandle,
     request: Execute,
     options: CellOptions,
     approve: Approve | bool | None,
@@ -112,48 +123,40 @@ def _stream(
     may_pause: bool,
 ) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     if kernel.is_dead:
-        yield _report_death(kernel)
+        yield kernel.dead_result(next_by_name(kernel.name))
         return
     steps: Generator[Any, Any, ExecutionResult]
-    if approve is None and options.policy is None:
+    if approve is None and options.policy is None and options.functions is None:
         steps = drive(kernel, request, options.timeout, may_pause=may_pause)
     else:
         from kernelbox.shells._blocking_asks import answering
         from kernelbox.shells._blocking_calls import Calls
 
-        calls = Calls(lambda: _toolbox(here))
+        calls = Calls(lambda: _toolbox(here), options.functions)
         steps = drive(kernel, request, options.timeout, calls, may_pause=may_pause)
-        steps = answering(steps, _gate(kernel.record, options.policy), approve, calls)
+        steps = answering(steps, _gate(kernel.record, options), approve, calls)
     assert options.images is not None
     images = ImageFiles(options.images)
     result: ExecutionResult = yield from images.save_all(steps)
-    yield _conclude(kernel, images, request, result)
+    yield _conclude(kernel, images, options, result)
 
 
-def _report_death(kernel: Kernel) -> ExecutionResult:
-    """Returns the result of a cell that is for a dead kernel."""
-    kernel.note_death()
-    return dead_result(kernel.record, _advice(kernel.record))
-
-
-def _conclude(kernel: Kernel, images: ImageFiles, request: Execute, result: ExecutionResult) -> ExecutionResult:
+def _conclude(
+    kernel: KernelHandle, images: ImageFiles, options: CellOptions, result: ExecutionResult
+) -> ExecutionResult:
     """Gives a result its images, and says in it what becomes of a kernel that has died."""
-    images.conclude(result, request.text_limit)
+    options.conclude(result, kernel, images)
     if result.ending == "died":
-        kernel.report_death(result, _advice(kernel.record))
+        kernel.report_death(result, next_by_name(kernel.name))
     return result
 
 
-def _advice(record: KernelRecord) -> str:
-    return f"the next call by the name {record.name!r} starts a fresh one"
-
-
-def _gate(record: KernelRecord, policy: ApprovalPolicy | None) -> Gate:
+def _gate(record: KernelRecord, options: CellOptions) -> Gate:
     from kernelbox.core.approvals._gate import Gate
     from kernelbox.core.approvals._memory import shared_sessions
     from kernelbox.core.approvals._policy import check_policy
 
-    return Gate(record, check_policy(policy), shared_sessions, shell="ask", tools="ask")
+    return Gate(record, check_policy(options.policy), shared_sessions, shell="ask", tools="ask", host=options.host)
 
 
 def _toolbox(here: Kernels) -> Toolbox:

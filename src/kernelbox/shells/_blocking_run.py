@@ -7,7 +7,8 @@ import threading
 import time
 
 from kernelbox.base._errors import InheritedStream, StoreFailed, attach_result
-from kernelbox.core._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
+from kernelbox.core.approvals._approve import NO_APPROVE
+from kernelbox.core.cells._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._messages import Answer, Ask, Withdraw
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from kernelbox.core._executor_values import ToolEvent
-    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.host.engines._interface import Connection
     from kernelbox.shells._blocking_calls import Calls
     from kernelbox.wire._execution import Event
@@ -30,12 +31,11 @@ if TYPE_CHECKING:
 # poll(2) takes milliseconds as an int; an execution may be given more time than fits.
 _LONGEST_WAIT = 24 * 3600.0
 
-_NO_APPROVE = "there is no one to ask: pass approve=, or on the command line --approve all or --approve ask"
 _NO_ONE_WAITS = "the time of the cell is up, or its caller has gone"
 
 
 def run(
-    kernel: Kernel,
+    kernel: KernelHandle,
     request: Execute,
     timeout: float | None,
     connection: Connection | None = None,
@@ -57,7 +57,7 @@ def run(
 
 
 def drive(
-    kernel: Kernel,
+    kernel: KernelHandle,
     request: Execute,
     timeout: float | None,
     calls: Calls | None = None,
@@ -79,7 +79,8 @@ def drive(
     except StoreFailed:
         raise
     except OSError:
-        execution.died(kernel.cause(), now=time.monotonic())
+        cause = kernel.cause()
+        execution.died(cause, now=time.monotonic(), set_back=kernel.come_back(cause))
         assert execution.result is not None
         return execution.result
     connection.send(request)
@@ -116,7 +117,7 @@ class _Run:
     time is up, one of ours.
     """
 
-    def __init__(self, kernel: Kernel, connection: Connection, execution: Execution, calls: Calls | None) -> None:
+    def __init__(self, kernel: KernelHandle, connection: Connection, execution: Execution, calls: Calls | None) -> None:
         self._kernel = kernel
         self._connection = connection
         self._execution = execution
@@ -144,7 +145,7 @@ class _Run:
         with self._driving:
             self._execution.wait_for_answer("")
             if self._execution.result is None and answer != "later":
-                self._connection.send(answer or _refusal(ask, _NO_APPROVE))
+                self._connection.send(answer or _refusal(ask, NO_APPROVE))
 
     def take_missed(self) -> list[Seen]:
         """Returns the events that came while the caller was away."""
@@ -206,7 +207,7 @@ class _Run:
         if connection.inherited:
             raise InheritedStream
         if connection.ended:
-            return [*events, *conclude_end(connection, execution)]
+            return [*events, *conclude_end(self._kernel, connection, execution)]
         if reason := find_cut(connection, execution):
             return [*events, *cut_off(connection, execution, reason)]
         order = next_order(connection, execution)

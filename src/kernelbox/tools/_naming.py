@@ -21,41 +21,17 @@ _LONGEST = 100
 BUILT_IN_TYPES = frozenset({"str", "int", "float", "bool", "list", "dict"})
 IMPORTED_TYPES = frozenset({"Any", "BaseModel", "ConfigDict", "Field", "Literal", "RootModel"})
 
-# The last word of a list's name, where no rule finds what one of its items is called.
-_SINGULARS = {
-    "aliases": "alias",
-    "analyses": "analysis",
-    "bonuses": "bonus",
-    "buses": "bus",
-    "caches": "cache",
-    "children": "child",
-    "cookies": "cookie",
-    "criteria": "criterion",
-    "data": "datum",
-    "feet": "foot",
-    "halves": "half",
-    "indices": "index",
-    "knives": "knife",
-    "leaves": "leaf",
-    "lenses": "lens",
-    "lives": "life",
-    "matrices": "matrix",
-    "men": "man",
-    "mice": "mouse",
-    "movies": "movie",
-    "news": "news",
-    "people": "person",
-    "quizzes": "quiz",
-    "series": "series",
-    "shelves": "shelf",
-    "species": "species",
-    "statuses": "status",
-    "teeth": "tooth",
-    "vertices": "vertex",
-    "viruses": "virus",
-    "wolves": "wolf",
-    "women": "woman",
-}
+# Plurals at the end of a list's name, each with the name of one item, where no rule finds it.
+_SINGULARS: dict[str, str] = dict(
+    re.findall(
+        r"(\w+) (\w+)",
+        "aliases alias, analyses analysis, bonuses bonus, buses bus, caches cache, children child, cookies cookie, "
+        "criteria criterion, data datum, feet foot, halves half, indices index, knives knife, leaves leaf, lenses "
+        "lens, lives life, matrices matrix, men man, mice mouse, movies movie, news news, people person, quizzes "
+        "quiz, series series, shelves shelf, species species, statuses status, teeth tooth, vertices vertex, viruses "
+        "virus, wolves wolf, women woman ",
+    )
+)
 
 # Endings of singular words that end with an s, and the endings of plurals.
 _NOT_PLURAL = ("ss", "us", "is", "alias", "bias", "canvas")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from contextlib import AsyncExitStack
 
 from kernelbox.base._errors import KernelBoxError, ToolServerFailed
+from kernelbox.base._extras import require
 from kernelbox.base._shown import show
 from kernelbox.core._executor_values import ToolEvent
-from kernelbox.host.process._forks import forget_in_forks
+from kernelbox.host.process._loop_thread import LoopThread
 from kernelbox.tools._bounds import LONGEST_NOTICE, Listener, Words
 
 TYPE_CHECKING = False
@@ -40,7 +40,10 @@ _LONGEST_LIST = 64_000_000
 
 def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
     """Runs a coroutine in the thread of the sessions; cancelling the future cancels it."""
-    return asyncio.run_coroutine_threadsafe(work, _thread.loop())
+    return _thread.submit(work)
+
+
+_thread = LoopThread("kernelbox-tools")
 
 
 class Session:
@@ -67,9 +70,9 @@ class Session:
         return f"<Session {self.server!r}{' ended' if self.ended else ''}>"
 
     async def open(self) -> Client:
-        """Returns the connected client, which all callers share. Raises ToolServerFailed."""
+        """Returns the connected client, which all callers share. Raises ToolServerFailed and MissingExtra."""
         if self._opened is None:
-            _check_sdk(self.server)
+            require("mcp")
             self._opened = asyncio.get_running_loop().create_future()
             self._running = asyncio.create_task(self._run(self._opened))
         return await asyncio.shield(self._opened)
@@ -235,42 +238,6 @@ class Session:
             on_event(ToolEvent("log", self.server, tools[0] if len(tools) == 1 else "", text, level=level))
 
 
-def _check_sdk(server: str) -> None:
-    """Raises ToolServerFailed where the SDK is not installed. Everything else here imports it when it is used."""
-    try:
-        import mcp  # noqa: F401
-    except ModuleNotFoundError as exc:
-        why = f"the package {exc.name!r} is not installed; install it with `pip install 'mcp>=2,<3'`"
-        raise ToolServerFailed(server, why) from exc
-
-
 def _encode(result: CallToolResult) -> bytes:
     sent = {"content", "structured_content", "is_error"}
     return result.model_dump_json(by_alias=True, include=sent, exclude_unset=True).encode()
-
-
-class _Thread:
-    """The thread of this process, started when it is first needed. A fork has none and starts its own."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._inherited: list[object] = []
-        forget_in_forks(self)
-
-    def loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="kernelbox-tools", daemon=True).start()
-            return self._loop
-
-    def forget(self) -> None:
-        """Makes a fork start its own loop. Closing the old one would change its owner's epoll set (epoll(7))."""
-        self._lock = threading.Lock()
-        self._inherited.append(self._loop)
-        self._loop = None
-        forget_in_forks(self)
-
-
-_thread = _Thread()

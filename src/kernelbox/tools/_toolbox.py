@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 
 from kernelbox.base._errors import InvalidInput, KernelBoxError
+from kernelbox.base._extras import require
+from kernelbox.base._owning import Handle
 from kernelbox.base._shown import show
 from kernelbox.host.process._forks import forget_in_forks
 from kernelbox.tools._naming import check_server_name
@@ -35,7 +37,7 @@ _HEADER_ROOM = 4096
 _CLOSE_PATIENCE = 25.0
 
 
-class Toolbox:
+class Toolbox(Handle):
     """Calls tools of servers. Any thread may use a toolbox; its sessions live in their own."""
 
     def __init__(
@@ -49,6 +51,8 @@ class Toolbox:
         """`servers` are this toolbox's own, by name; the user's servers of this home can be used too. If kernels are
         `sandboxed`, servers do not import files that cells may have written."""
         self._own = _read_servers({} if servers is None else servers)
+        if self._own:
+            require("mcp")
         self._config = config
         self._servers: Servers | None = None
         self._connect_timeout = connect_timeout

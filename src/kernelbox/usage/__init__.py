@@ -1,1 +1,1 @@
-"""What processes, control groups and directories use, as the operating system tells. It imports nothing of ours."""
+"""What processes, control groups and directories use, from the operating system. It imports no other room."""

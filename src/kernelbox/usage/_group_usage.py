@@ -1,4 +1,4 @@
-"""What a control group has used (cgroups(7)), of either version: where one lacks a file the other has it."""
+"""What a control group of either version has used (cgroups(7)); each function tries the files of both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def members(group: str) -> list[int]:
 
 
 def memory(group: str) -> int | None:
-    """Returns the bytes that a group cannot give back: not the files that it has read; None if they are not counted."""
+    """Returns the memory of a group without cached files, which the system can reclaim; None if it is not counted."""
     shown = _table(group, "memory.stat")
     if b"total_rss" in shown:
         return shown[b"total_rss"] + shown.get(b"total_shmem", 0)
@@ -24,7 +24,7 @@ def peak(group: str) -> int | None:
 
 
 def oom_kills(group: str) -> int | None:
-    """Returns how often the system has killed a process of a group because the group had used up its memory."""
+    """Returns how many processes of a group the system has killed because the group had used up its memory."""
     shown = _table(group, "memory.events") or _table(group, "memory.oom_control")
     return shown.get(b"oom_kill")
 
@@ -39,7 +39,7 @@ def cpu_seconds(group: str) -> float | None:
 
 
 def limits(group: str) -> set[str]:
-    """Returns which limits a group can keep."""
+    """Returns which limits a group can enforce."""
     files = {"memory": ("memory.max", "memory.limit_in_bytes"), "processes": ("pids.max",)}
     return {name for name, known in files.items() if any(os.path.exists(f"{group}/{file}") for file in known)}
 

@@ -1,4 +1,4 @@
-"""What a process and all that it has started use, by what /proc says (proc(5)); without /proc, when it began."""
+"""What a process and its descendants use, from /proc (proc(5)); and when a process began, on systems without /proc."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import math
 import os
 import zlib
 
-# Memory is told exactly by smaps_rollup, whose reading waits for a process that is just forking, and takes the longer
-# the more memory it has. Of more processes than this, so many are asked: half of them are those that have most.
+# Only smaps_rollup has the exact memory, but reading it waits for a process that is just forking, and takes longer the
+# more memory the process has. At most this many processes are measured, half of them the largest; others are estimated.
 _MOST_ASKED = 64
 
-# What several processes have open is looked at up to this number, in a tenth of a second or two; and so many bytes are
-# read of what a process has mapped.
+# At most this many open files are looked at, which takes a tenth of a second or two, and at most this many bytes of a
+# process's mappings are read.
 _MOST_OPEN = 20_000
 _MOST_READ = 4_000_000
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-# What in smaps_rollup a process takes from others: not the files that it has mapped, which the system can take back.
+# The lines of smaps_rollup that count: not mapped files, whose memory the system can reclaim.
 _TAKEN = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
 
-# Stands for every inode of a device.
+# Means every inode of a device.
 _ANY = 0
 
 TYPE_CHECKING = False
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class Tree:
-    """Processes and those below them, as they were at one moment.
+    """Processes and their descendants, as they were at one moment.
 
-    `resident` counts what processes share as often as they do. `cpu` are the seconds of those that live, by pid;
-    `waited` those of processes that have ended and been waited for.
+    `resident` counts shared memory once for each process. `cpu` has the seconds of live processes by pid; `waited` are
+    those of ended processes that have been waited for.
     """
 
     __slots__ = ("cpu", "pids", "resident", "tasks", "waited")
@@ -51,12 +51,12 @@ class Tree:
 
     @property
     def seconds(self) -> float:
-        """Processor time, of those that live and of those that were waited for."""
+        """The processor time of live processes and of those that were waited for."""
         return sum(self.cpu.values()) + self.waited
 
 
 def look_at(*roots: int, most_tasks: float = 0) -> Tree:
-    """Returns processes and those below them; no more than it takes to find more tasks than `most_tasks`, if given."""
+    """Returns processes and their descendants; with `most_tasks`, stops as soon as there are more tasks than that."""
     tree, waiting = Tree(), list(roots)
     while waiting:
         pid = waiting.pop()
@@ -76,7 +76,7 @@ def look_at(*roots: int, most_tasks: float = 0) -> Tree:
 
 
 def beside_resident(pids: list[int]) -> int:
-    """Returns the bytes of processes that were swapped out, and those that the system keeps for their addresses."""
+    """Returns the memory of processes that is swapped out, and that of their page tables."""
     return _add_up(pids, lambda pid: _status(pid, b"VmSwap:", b"VmPTE:"))
 
 
@@ -86,7 +86,7 @@ def _status(pid: int, *names: bytes) -> int:
 
 
 def _add_up(pids: list[int], ask: Callable[[int], int]) -> int:
-    """Asks each of several processes; of many those that have most in memory, and some like which the others are."""
+    """Returns the sum of `ask` over processes; if they are many, over the largest and a sample of the others."""
     if len(pids) <= _MOST_ASKED:
         return sum(map(ask, pids))
     ordered, half = sorted(pids, key=_resident, reverse=True), _MOST_ASKED // 2
@@ -96,13 +96,13 @@ def _add_up(pids: list[int], ask: Callable[[int], int]) -> int:
 
 
 def exact_memory(pids: list[int], kernel: int) -> int:
-    """Returns the bytes that processes take from others, each page counted once, with the shared memory they hold open.
+    """Returns the memory that only these processes use, each page counted once, with the shared memory they hold open.
 
-    Files of memory that no process has open or mapped are among them only in file systems that the kernel, which is one
-    of them, has for itself, as in a sandbox.
+    Files in memory that no process has open or mapped count only in file systems that belong to the kernel alone, as in
+    a sandbox. The kernel is one of the processes.
     """
     held: dict[tuple[int, int], int] = {}
-    for path in _open_files(pids):  # of each: what one has open tells nothing of the others
+    for path in _open_files(pids):
         held |= _held_memory(path)
     if pids:
         private = _private_memory(kernel)
@@ -112,8 +112,14 @@ def exact_memory(pids: list[int], kernel: int) -> int:
     return mapped + sum(held.values()) + _add_up(pids, lambda pid: _status(pid, b"VmPTE:"))
 
 
+def private_bytes(pid: int) -> int:
+    """Returns the bytes that a process shares with no other; 0 if it has ended."""
+    told = _amounts(f"/proc/{pid}/smaps_rollup")
+    return told.get(b"Private_Clean:", 0) + told.get(b"Private_Dirty:", 0)
+
+
 def _mapped_memory(pid: int, kernel: int, held: Mapping[tuple[int, int], int]) -> int:
-    """Returns the bytes that a process has mapped, its part of what it shares, without those of files in `held`."""
+    """Returns the memory that a process has mapped, with its share of shared pages, without the files in `held`."""
     told = _amounts(f"/proc/{pid}/smaps_rollup")
     if not told:
         return _resident(pid) if hide([pid], kernel) else 0
@@ -122,23 +128,24 @@ def _mapped_memory(pid: int, kernel: int, held: Mapping[tuple[int, int], int]) -
 
 
 def _mapped_of(pid: int, held: Mapping[tuple[int, int], int]) -> int:
-    """Returns how much of some files a process has mapped, its part of what it shares."""
+    """Returns how much of the files in `held` a process has mapped, with its share of shared pages."""
     found, is_held = 0, False
     for line in _read(f"/proc/{pid}/smaps", _MOST_READ).splitlines()[:-1]:  # the last may be cut
         first, *rest = line.split()
         if not first.endswith(b":"):  # a mapping: its addresses, permissions, offset, device and inode
             device = os.makedev(*(int(number, 16) for number in rest[2].split(b":")))
             is_held = (device, int(rest[3])) in held or (device, _ANY) in held
-        elif is_held and first in (b"Pss:", b"Anonymous:"):  # what was written to a private mapping is its own
+        elif is_held and first in (b"Pss:", b"Anonymous:"):  # pages written in a private mapping are not the file's
             found += int(rest[0]) * (1024 if first == b"Pss:" else -1024)
     return found
 
 
 def hide(pids: list[int], kernel: int) -> bool:
-    """Tells whether one of several processes keeps from others of its user what it has open: by PR_SET_DUMPABLE, or
-    because its program cannot be read (prctl(2)); or whether they have more open than is looked at.
+    """Tells whether any of these processes hides its open files from its user: by PR_SET_DUMPABLE, or because its
+    program cannot be read (prctl(2)), or whether they have more open files than are looked at.
 
-    A guarded kernel's runner does so, and is not meant. No process of a cell's has fewer filters than the kernel.
+    The runner of a guarded kernel hides them too but is not counted: it has fewer filters than the kernel, and a cell's
+    processes never do.
     """
     return sum(1 for _ in _open_files(pids)) >= _MOST_OPEN or any(
         not os.access(f"/proc/{pid}/fd", os.R_OK) and _resident(pid) > 0 and _filters(pid) >= _filters(kernel)
@@ -147,19 +154,19 @@ def hide(pids: list[int], kernel: int) -> bool:
 
 
 def _filters(pid: int) -> int:
-    """Returns how many filters of system calls a process has."""
+    """Returns how many seccomp filters a process has."""
     lines = _read(f"/proc/{pid}/status").splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith(b"Seccomp_filters:")), 0)
 
 
 def _resident(pid: int) -> int:
-    """Returns the bytes of a process that are in memory, which is told of every process; 0 if it has ended."""
+    """Returns the resident memory of a process, which is readable for every process; 0 if it has ended."""
     fields = _read(f"/proc/{pid}/statm").split()
     return int(fields[1]) * _PAGE if fields else 0
 
 
 def shared_memory() -> int:
-    """Returns the bytes of memory that files take on this machine, of whatever process."""
+    """Returns the memory that files in memory take on this machine, for all processes."""
     for line in _read("/proc/meminfo").splitlines():
         if line.startswith(b"Shmem:"):
             return int(line.split()[1]) * 1024
@@ -167,13 +174,13 @@ def shared_memory() -> int:
 
 
 def written(pids: list[int]) -> int:
-    """Returns the bytes that processes, and those they have waited for, have given to disks to keep."""
+    """Returns the bytes that processes, and children they have waited for, have written to disks."""
     lines = (line for pid in pids for line in _read(f"/proc/{pid}/io").splitlines())
     return sum(int(line.split()[1]) for line in lines if line.startswith(b"write_bytes:"))
 
 
 def unlinked_files(pids: list[int], device: int) -> int:
-    """Returns the bytes of files of a file system that processes have open, and that no name leads to any more."""
+    """Returns the size of open files on a device that have no name any more."""
     held: dict[tuple[int, int], int] = {}
     for path in _open_files(pids):
         try:
@@ -186,18 +193,18 @@ def unlinked_files(pids: list[int], device: int) -> int:
 
 
 def _held_memory(path: str) -> dict[tuple[int, int], int]:
-    """Returns what is open, if it is a file of memory: memfd_create(2), shm_open(3), a tmpfs."""
+    """Returns the size of an open file in memory by device and inode: memfd_create(2), shm_open(3), a tmpfs."""
     try:
         if os.readlink(path).startswith(("/memfd:", "/dev/shm/", "/dev/zero")):
             info = os.stat(path)
             return {(info.st_dev, info.st_ino): info.st_blocks * 512}
     except OSError:
-        pass  # closed since, or not for us to see
+        pass  # closed meanwhile, or access is denied
     return {}
 
 
 def _private_memory(pid: int) -> dict[int, int]:
-    """Returns what is in the file systems that a process has, and we have not, at the usual places for memory."""
+    """Returns the used bytes of the file systems that a process, but not we, has mounted at the usual tmpfs paths."""
     found = {}
     for place in ("/tmp", "/var/tmp", "/run", "/dev/shm"):
         theirs = f"/proc/{pid}/root{place}"
@@ -207,12 +214,12 @@ def _private_memory(pid: int) -> dict[int, int]:
                 info = os.statvfs(theirs)
                 found[device] = (info.f_blocks - info.f_bfree) * info.f_frsize
         except OSError:
-            continue  # not for us to see
+            continue  # access is denied
     return found
 
 
 def _open_files(pids: list[int]) -> Iterator[str]:
-    """Yields the paths of what processes have open, up to a number."""
+    """Yields the paths of the open files of processes, up to _MOST_OPEN."""
     return itertools.islice((path for pid in pids for path in _descriptors(pid)), _MOST_OPEN)
 
 
@@ -222,11 +229,11 @@ def _descriptors(pid: int) -> Iterator[str]:
             for entry in entries:
                 yield entry.path
     except OSError:
-        return  # it has ended, or is not for us to see
+        return  # it has ended, or access is denied
 
 
 def _amounts(path: str) -> dict[bytes, int]:
-    """Returns the bytes that a file of the system tells, which it does in kilobytes, by their names."""
+    """Returns the amounts in a /proc file by name, which it has in kilobytes, as bytes."""
     rows = (line.split() for line in _read(path).splitlines())
     return {row[0]: int(row[1]) * 1024 for row in rows if row[2:] == [b"kB"]}
 
@@ -242,8 +249,7 @@ def _children(pid: int, threads: int) -> list[int]:
 
 
 def _read(path: str, most: float = math.inf) -> bytes:
-    """Returns what a file of the system says, `most` bytes or a few more; nothing if the process has ended, or is not
-    for us to see."""
+    """Returns about `most` bytes of a /proc file; nothing if the process has ended or access is denied."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -260,14 +266,14 @@ def _read(path: str, most: float = math.inf) -> bytes:
 
 
 def ask_start_time(pid: int) -> int | None:
-    """Returns a number that stands for when a process began; None if there is no such process, or a zombie.
+    """Returns a number that identifies when a process began, from ps(1); None if there is none, or only a zombie.
 
-    For systems without /proc, by ps(1). Host and guest must get the same number.
+    For systems without /proc. Host and guest must get the same number.
     """
     import subprocess  # most systems have /proc
 
     command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    # The time is written in the zone and the language of who asks.
+    # ps writes the time in the caller's zone and language.
     env = {"LC_ALL": "C", "TZ": "UTC", "PATH": os.defpath}
     answer = subprocess.run(command, capture_output=True, check=False, env=env)
     state, _, started = answer.stdout.strip().partition(b" ")

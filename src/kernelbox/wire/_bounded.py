@@ -1,4 +1,7 @@
-"""Text of any length in bounded memory: the head and the tail are kept, a line between them says what was cut."""
+"""Text of any length in bounded memory: the head and the tail are kept, a line between them says how much was cut.
+
+`base/_config.py` has the default limit, and `wire/_transcript.py` applies a limit to what a cell writes.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,18 @@ from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 
-# A value that a cell returns, and what an exception says, are answers to a program: half of one is of no use. They are
-# whole up to this many characters, whatever the limit for text that people and models read.
+# Programs read a cell's value and an exception's message, and half of one is useless to them. They are kept whole up to
+# this many characters, even if the limit for text that people and models read is lower.
 _WHOLE_VALUE = 1_000_000
 
-# Below this limit the line that says how much was cut would take more than half; one character stands for it then.
+# Below this limit a whole line about the cut would take more than half of it, so one character replaces the line.
 _SMALL = 64
 _SMALL_NOTICE = "…"
 
-# What the head leaves free beside the tail: the notice of up to a million characters cut fits it.
+# The head leaves this much room for the notice, enough for a million characters cut.
 _NOTICE_ROOM = 32
 
-# No notice is longer: it has room for 10 to the power of 18.
+# The longest notice: it has room for 10 to the power of 18.
 _LONGEST_NOTICE = 48
 
 
@@ -31,7 +34,7 @@ class BoundedText:
         self._held = 0
         self._head: str | None = None
         self._size = 0
-        self._text: str | None = None  # put together, until more is added
+        self._text: str | None = None  # the joined parts, until more is added
 
     def add(self, text: str) -> None:
         if not text:
@@ -75,7 +78,7 @@ class BoundedText:
 
     @property
     def _tail_room(self) -> int:
-        """What head and notice leave of the limit; the notice is counted as if a few characters more were cut."""
+        """The room that head and notice leave; the notice is measured as if a few characters more were cut."""
         longest = cut_notice(self._size - self._limit + _LONGEST_NOTICE, self._limit)
         return self._limit - self._head_room - len(longest)
 
@@ -98,10 +101,10 @@ def bound(text: str, limit: int) -> str:
 
 
 def value_limit(limit: int) -> int:
-    """Returns how many characters of a value are kept where text is kept to `limit`; 0 is all."""
+    """Returns how many characters of a value are kept when text is cut to `limit`; 0 keeps all."""
     return max(limit, _WHOLE_VALUE) if limit > 0 else 0
 
 
 def cut_notice(cut: int, limit: int) -> str:
-    """Returns what stands for characters that were cut where a text is kept to `limit`."""
+    """Returns the notice that replaces the characters cut from a text of at most `limit`."""
     return f"\n[… {cut:,} characters cut …]\n" if limit >= _SMALL else _SMALL_NOTICE

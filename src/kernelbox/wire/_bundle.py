@@ -1,4 +1,4 @@
-"""MIME bundles: what a rich output carries, bounded, as the message that crosses the wall."""
+"""MIME bundles: the contents of a rich output, cut to their limits, as the message that crosses the wall."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 keep_builtins(globals())
 
-# Types that travel as bytes. Formatters give them raw or, when the type is already meant for JSON, in base64.
+# Types that travel as bytes. Formatters return them raw or, for JSON, in base64.
 _BINARY = {"image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "application/pdf"}
 
 # Types whose text can be cut in the middle and still be read; others are shown whole or not at all.
@@ -27,7 +27,7 @@ _PLAIN = "text/plain"
 # A readable type is cut at the caller's limit; HTML or JSON is a hundred times as verbose as what it says.
 _MARKUP_FACTOR = 100
 
-# Characters of one text or JSON value, without a limit of the caller's, and of all in one display with its metadata.
+# Characters of one text or JSON value if the caller sets no limit, and of all of a display's texts and metadata.
 # A character takes 7 bytes of JSON at most, so all of them fit a frame beside the pictures.
 _LONGEST_TEXT = 4_000_000
 _TEXT_ROOM = 4_500_000
@@ -45,11 +45,12 @@ def build_display(
     text_limit: int,
     display_id: object = "",
     execution_count: int | None = None,
+    as_json: str = "",
 ) -> Display:
     """Returns the message for a MIME bundle, bounded.
 
-    Raises TypeError and ValueError for what is no bundle or has no form in JSON, and whatever the user's own code
-    raises when it is asked for its parts.
+    Raises TypeError and ValueError for anything that is not a bundle or has no form in JSON. Exceptions of user code
+    that produces the parts pass through.
     """
     plain_limit = value_limit(text_limit) if kind == "execute_result" else text_limit
     bundle, parts = _Bundle(text_limit, plain_limit), _check_dict(data)
@@ -64,14 +65,16 @@ def build_display(
     described = bundle.describe(_check_dict(metadata)) if metadata else {}
     bundle.note_what_is_missing()
     shown_as = _check_display_id(display_id)
-    return Display(execution_id, kind, bundle.texts, described, shown_as, execution_count, bundle.cut, bundle.blobs)
+    return Display(
+        execution_id, kind, bundle.texts, described, shown_as, execution_count, bundle.cut, as_json, bundle.blobs
+    )
 
 
 class _Bundle:
-    """Takes the parts of a display, and leaves out what there is no room for."""
+    """Collects the parts of a display and leaves out those that have no room."""
 
     def __init__(self, text_limit: int, plain_limit: int) -> None:
-        """`plain_limit` is for text/plain, which is the value itself if a cell returns it."""
+        """`plain_limit` is for text/plain, which may be a cell's return value."""
         self.texts: dict[str, Any] = {}
         self.blobs: dict[str, bytes] = {}
         self.cut = False
@@ -102,7 +105,7 @@ class _Bundle:
             self._add_text(mime, exact(value))
 
     def describe(self, metadata: object) -> dict[str, Any]:
-        """Returns the metadata, nothing of it if it is too large."""
+        """Returns the metadata, or none of it if it is too large."""
         try:
             described: dict[str, Any] = self._convert(metadata, self._text_room)
         except TooLarge:
@@ -142,7 +145,7 @@ class _Bundle:
             self._leave_out(mime)
 
     def _convert(self, value: object, room: int) -> Any:
-        """Returns a value as JSON has it, and takes the room that it needs."""
+        """Returns the plain JSON value of `value`, and reduces the room by what it needs."""
         converter = Converter(room, self._value_room)
         converted = converter.convert(value)
         self._text_room -= room - converter.characters
@@ -168,7 +171,7 @@ def _check_display_id(display_id: object) -> str:
 
 
 def _decode(text: str) -> bytes | None:
-    """Returns the bytes that stand in base64, None if none do."""
+    """Returns the bytes of a base64 text; None if it is empty or not base64."""
     try:
         packed = text.encode("ascii").translate(None, b" \t\r\n")
         return base64.b64decode(packed, validate=True) or None

@@ -1,8 +1,8 @@
-"""What a sandboxed kernel is confined to, as the host has worked it out: what it sees, and what it may ask for.
+"""The confinement of a sandboxed kernel, as the host computes it: the files it sees and the system calls it may use.
 
-It goes to the kernel's process through a descriptor, because only that process is to read it. Most of the time that it
-takes to read it is for pages of memory that the reader copies, so it is no JSON: the length of the program for
-seccomp(2), the program, and texts that end with a zero.
+It reaches the kernel's process through a descriptor, because only that process may read it. Reading it costs mostly
+the pages of memory that the reader copies, so it is not JSON: it is the length of the program for seccomp(2), the
+program, and texts separated by zeros.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ keep_builtins(globals())
 _LENGTH = struct.Struct("<I")
 _DIRECTORY, _FILE = "directory", "file"
 
-# Mounts of one kernel: each takes some 30 µs at every start, and the system allows 100,000 (fs.mount-max).
-MOST_MOUNTS = 2_000
+# Mounts of one kernel: each takes about 30 µs at every start, and the system allows 100,000 (fs.mount-max).
+MOST_MOUNTS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Something that is mounted at a path, over what was mounted there before.
+    """A mount at a path, over earlier mounts there.
 
-    `read` and `write` show what the host has there; `hide` refuses access to it; `screen` hides a directory, but not
-    what is mounted below it; `private` is an empty directory that lives as long as the kernel. `pin` keeps a directory
-    from being moved or removed; it is covered by what is mounted next above it.
+    `read` and `write` show the host's files; `hide` refuses access to them; `screen` hides a directory but not the
+    mounts below it; `private` is an empty directory that lives as long as the kernel. `pin` keeps a directory from
+    being moved or removed; the next mount above it covers it.
     """
 
     kind: Kind
@@ -44,10 +44,10 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What is mounted, in this order, and the program for seccomp(2).
+    """The mounts, in this order, and the program for seccomp(2).
 
-    `links` are made in the end, from the path of each to where it leads; `scratch` is the kernel's own directory in a
-    private one.
+    `links` are made last and map the path of each to its target; `scratch` is the kernel's own directory in a private
+    one.
     """
 
     mounts: list[Mount]
@@ -78,12 +78,12 @@ class Confinement:
 
 
 def describe_failure(step: str, exc: OSError) -> str:
-    """Returns the reason for a step that the system has refused; `failed_step` reads it."""
+    """Returns the reason for a step that the system refused; `failed_step` reads it."""
     return f"{UNARMED}{step} failed: {exc.strerror} (errno {exc.errno})"
 
 
 def failed_step(reason: str) -> tuple[str, int] | None:
-    """Returns the step that such a reason names, and the system's error number; None if it is none."""
+    """Returns the step that such a reason names, and the system's error number; None for other texts."""
     step, separator, rest = reason.partition(UNARMED)[2].partition(" failed: ")
     number = rest.rpartition("(errno ")[2].partition(")")[0]
     return (step, int(number)) if separator and number.isdecimal() else None

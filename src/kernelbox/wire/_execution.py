@@ -5,8 +5,8 @@ The ladder of a timeout, each rung tried only when the one above did not stop th
     interrupt  ──GRACE──▶  interrupt harder  ──LAST_GRACE──▶  kill, and restart the kernel
 
 An execution that still waits in the queue when its time is up is withdrawn instead: it must not stop another client's
-cell. If the kernel does not even say that it was withdrawn, and no cell of a living client holds it, then what an
-earlier cell left behind does: a task, a thread, a cell whose client has gone. The ladder goes on at its second rung.
+cell. If the kernel does not confirm that, and no cell of a living client holds it, then something that an earlier cell
+left behind holds it: a task, a thread, a cell whose client has gone. The ladder continues at its second rung.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from kernelbox.wire._messages import (
     Farewell,
     Message,
     Output,
+    Payload,
     Started,
     Withdraw,
 )
-from kernelbox.wire._results import ErrorInfo, ExecutionResult
+from kernelbox.wire._results import ErrorInfo, ExecutionResult, SetBack
 from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
 from kernelbox.wire._transcript import Transcript, writable
 
@@ -40,11 +41,11 @@ if TYPE_CHECKING:
 
     Order = Literal["interrupt", "interrupt harder", "kill", "abandon"]
 
-    # What holds a kernel: this execution, one of another client, one whose client has gone, or no execution at all.
+    # What the kernel is busy with: this execution, one of another client, one whose client has gone, or none at all.
     Holder = Literal["this", "other", "abandoned", "none"]
-    Event = OutputItem | Ask | Withdraw | Comm | Started | Begun | Output | Display | Clear | Done
+    Event = OutputItem | Ask | Withdraw | Comm | Payload | Started | Begun | Output | Display | Clear | Done
 
-# What a watcher is told of cells that are not its own.
+# The messages that a watcher receives about other clients' cells.
 _ABOUT_CELLS = (Begun, Output, Display, Clear, Comm, Done)
 
 # Long enough for a numpy call or a `finally:` block to end by itself; with LAST_GRACE below the 4 s a caller may wait.
@@ -54,17 +55,17 @@ LAST_GRACE = 1.0
 # How long a withdrawn execution waits for the kernel to say that it dropped it.
 WITHDRAW_GRACE = 1.0
 
-# How long what holds a kernel, and is no living client's cell, has to stop when it is interrupted. A machine under load
-# must not look like it: this is longer than any pause seen with 200 kernels starting on two cores.
+# How long an interrupted leftover of an earlier cell has to stop. A busy machine must not look like one that does not:
+# this is longer than any pause seen with 200 kernels starting on two cores.
 HELD_GRACE = 5.0
 
-# What is said of every death.
+# The end of every sentence about a death.
 LOST = "; its variables are lost"
 
-# Characters of what a kernel says of its end: our own sentences have a tenth of it.
+# Characters of a kernel's farewell: our own sentences have a tenth of it.
 _LONGEST_REASON = 2_000
 
-# Characters of a call that are shown where a sentence names it.
+# Characters of a call that a sentence shows.
 _LONGEST_CALL = 200
 
 _HELD_BY: dict[Holder, str] = {
@@ -74,7 +75,7 @@ _HELD_BY: dict[Holder, str] = {
 
 
 def _where(traceback: list[str]) -> list[str]:
-    """Returns where a cell was when it was interrupted: a traceback without the name of what we raised in it."""
+    """Returns where a cell was when it was interrupted: its traceback without our own KeyboardInterrupt."""
     if not traceback or traceback[-1].rstrip(" :") != "KeyboardInterrupt":
         return traceback
     lines = traceback[:-1]
@@ -84,8 +85,8 @@ def _where(traceback: list[str]) -> list[str]:
 class Execution:
     """Follows one execution from its request to its result.
 
-    A `raw` one keeps nothing of what its cell writes and shows: its events are the messages, as they came, and on a
-    connection that watches the kernel those of other cells as well.
+    A `raw` one keeps no outputs: its events are the messages as they arrived and, on a connection that watches the
+    kernel, those of other cells too.
     """
 
     def __init__(self, request: Execute, *, timeout: float | None, now: float, raw: bool = False) -> None:
@@ -118,24 +119,24 @@ class Execution:
 
     @property
     def is_long(self) -> bool:
-        """Whether its end takes long: so much was written. `put_together`, in another thread, makes it short."""
+        """Whether so much was written that its end takes long, unless `put_together` runs first, in a thread."""
         return self._transcript.is_long
 
     def put_together(self) -> None:
-        """Does what takes long at the end of an execution that has written much, before the end is received."""
+        """Joins the written text, which takes long if there is much of it, before `Done` is received."""
         self._transcript.put_together()
 
     def hold(self, seconds: float) -> None:
-        """Moves the deadline: time spent waiting for a person is not the cell's."""
+        """Moves the deadline: time spent waiting for a person does not count."""
         if self._rung == "running":
             self.due += seconds
 
     def wait_for_answer(self, call: str) -> None:
-        """Notes which call the application has been asked about; nothing, if it has answered all."""
+        """Notes the call that waits for the application's answer; an empty text if none does."""
         self._unanswered = call if len(call) <= _LONGEST_CALL else f"{call[:_LONGEST_CALL]}…"
 
     def receive_all(self, messages: list[Message], *, now: float) -> list[Event]:
-        """Takes messages that came together and returns what they mean to the caller."""
+        """Takes messages that arrived together and returns what they mean to the caller."""
         return [event for message in messages for event in self.receive(message, now=now)]
 
     def receive(self, message: Message, *, now: float) -> list[Event]:
@@ -144,10 +145,8 @@ class Execution:
         if isinstance(message, Farewell):
             self._farewell = bound(message.reason, _LONGEST_REASON)
             return []
-        if getattr(message, "id", None) != self.request.id:
+        if getattr(message, "id", None) != self.request.id or self.result is not None:  # of a task that it left behind
             return [message] if self._raw and isinstance(message, _ABOUT_CELLS) else []
-        if self.result is not None:
-            return []
         match message:
             case Started():
                 self.started = True
@@ -161,14 +160,14 @@ class Execution:
                 return [self._transcript.add_display(message)]
             case Clear():
                 return [self._transcript.clear(message)]
-            case Ask() | Withdraw() | Comm():
+            case Ask() | Withdraw() | Comm() | Payload():
                 return [message]
             case Done() if self._rung != "killing":  # it comes too late to keep the kernel
                 self._finish(message)
         return []
 
     def tick(self, *, now: float, holder: Holder = "other") -> Order | None:
-        """Says what must be done because time has passed; `holder` is what holds the kernel, if we do not run."""
+        """Returns what must be done because time has passed; `holder` says what the kernel is busy with."""
         self._now = now
         if self.result is not None or now < self.due:
             return None
@@ -198,7 +197,7 @@ class Execution:
                 return None
 
     def cancel(self, *, now: float) -> Order | None:
-        """Begins to stop the execution because the caller wants no more of it."""
+        """Begins to stop the execution because the caller cancelled it."""
         if self.result is not None or self._rung != "running":
             return None
         self._cause = "cancel"
@@ -212,9 +211,12 @@ class Execution:
         ours = [output for output in leftovers if output.id == self.request.id]
         return [*ours] if self._raw else [self._transcript.add_output(output) for output in ours]
 
-    def killed(self, *, now: float, failure: str = "") -> None:
+    def killed(self, *, now: float, failure: str = "", set_back: SetBack | None = None) -> None:
         """Ends the execution: the kernel did not stop and was killed; a new one has its name, or could not start."""
         self._now = now
+        if self.result is None and set_back is not None:
+            told = f"{self._what_happened()}; it did not stop when interrupted, so the kernel was killed"
+            self._end("rolled back", f"{told}, and {set_back}", set_back=set_back)
         if self.result is None:
             aftermath = f"killed, and could not be started again ({failure})" if failure else "restarted"
             self._end(
@@ -223,15 +225,22 @@ class Execution:
                 "its variables are lost",
             )
 
-    def died(self, cause: str, *, now: float) -> None:
-        """Ends the execution: the kernel is gone."""
+    def died(self, cause: str, *, now: float, set_back: SetBack | None = None) -> None:
+        """Ends the execution: the kernel is gone, or a copy has taken its place that was made before."""
         self._now = now
-        if self.result is None:
-            self._cause = None  # what was to end the cell has not
+        if self.result is not None:
+            return
+        self._cause = None  # the death ended the cell, not the timeout or the cancellation
+        if set_back is None:
             self._end("died", f"{cause}{LOST}", ename="KernelDied")
+        elif set_back.asked_for:
+            told = "while the cell ran" if self.started else "before the cell ran"
+            self._end("rolled back", f"{told}, {set_back}", ename="RolledBack", set_back=set_back)
+        else:
+            self._end("died", f"{cause}; {set_back}", ename="KernelDied", set_back=set_back)
 
     def cut_off(self, reason: str, *, now: float) -> None:
-        """Ends the execution: the kernel lives, and what it says of this cell does not reach us any more."""
+        """Ends the execution: the kernel lives, but its messages about this cell do not reach us any more."""
         self._now = now
         if self.result is None:
             told = f"{reason}, so its result is lost; the kernel goes on with its variables"
@@ -283,19 +292,22 @@ class Execution:
 
     def _end(
         self,
-        ending: Literal["interrupted", "restarted", "died", "never ran"],
+        ending: Literal["interrupted", "restarted", "died", "rolled back", "never ran"],
         evalue: str,
         *,
         ename: str | None = None,
         traceback: list[str] | None = None,
         done: Done | None = None,
+        set_back: SetBack | None = None,
     ) -> None:
         ename = ename or ("TimeoutError" if self._cause == "timeout" else "Cancelled")
         self._conclude(ending, ErrorInfo(ename, evalue, [*(traceback or ()), f"{ename}: {evalue}"]), done=done)
+        if set_back is not None and self.result is not None:
+            set_back.note_in(self.result)
 
     def _conclude(
         self,
-        ending: Literal["finished", "interrupted", "restarted", "died", "never ran"],
+        ending: Literal["finished", "interrupted", "restarted", "died", "rolled back", "never ran"],
         error: ErrorInfo | None,
         *,
         done: Done | None,
@@ -303,7 +315,7 @@ class Execution:
         transcript, cut = self._transcript, False
         if error is not None:
             error, cut = self._fit(error)
-            if error.traceback:  # or it has been written to stderr, as IPython does with a magic that is misused
+            if error.traceback:  # without one it is already in stderr, as IPython does with a misused magic
                 transcript.add_error(error, by_cell=done is not None)
         timed_out = self._cause == "timeout" and ending != "finished"
         text = transcript.text
@@ -321,10 +333,12 @@ class Execution:
             state="lost" if ending in ("restarted", "died") else "kept",
             ending=ending,
             changed=done.changed if done else None,
+            value=transcript.value,
+            exit_code=done.exit_code if done else None,
         )
 
     def _fit(self, error: ErrorInfo) -> tuple[ErrorInfo, bool]:
-        """Returns an error as the result may have it, and whether it was cut: what our own guest sends is not."""
+        """Returns an error cut to its limits, and whether it was cut; one from our own guest fits already."""
         limit = min(self.request.text_limit or MAX_ERROR, MAX_ERROR)
         whole, value = writable("\n".join(error.traceback)), writable(error.evalue)
         text, evalue = bound(whole, limit), bound(value, min(value_limit(limit), MAX_ERROR))

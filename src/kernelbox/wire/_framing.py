@@ -7,7 +7,7 @@ A frame is two big-endian 32-bit lengths, a JSON array `[kind, field, …]` and 
     +--------+--------+----------------------+------------------+
 
 Text written by cells and binary displays travel in the raw part, so that neither is escaped. The standard
-library's json is used because it loads in 2 ms; msgspec takes 35, which the command line would pay on every call.
+library's json loads in 2 ms; msgspec takes 35 ms, which every command line call would pay.
 """
 
 from __future__ import annotations
@@ -28,26 +28,25 @@ keep_builtins(globals())
 
 _LENGTHS = struct.Struct("!II")
 
-# A frame is at most this long: above what a cell may show in one display (the guest cuts before), below what would
-# make a reader swap.
+# A frame is at most this long: more than one display may hold (the guest cuts it earlier), and little enough that a
+# reader does not swap.
 MAX_FRAME = 64 * 1024 * 1024
 
-
-# Characters of a message's JSON, which takes up to four bytes for each while it is read: one emoji makes all the others
-# as wide. An error with its traceback fits, whatever it takes to escape it, and so does the longest value that is text.
+# Characters of a message's JSON. Reading it takes up to four bytes for each, because one emoji makes all characters
+# that wide. An escaped error with its traceback always fits, and so does the longest value that is text.
 MAX_TEXT = 36_000_000
 
 # Bytes of one Output: a kernel sends what it reads from a pipe in much smaller pieces.
 _MAX_OUTPUT = 8 * 1024 * 1024
 
-# Bytes above which a frame is worth a copy less.
+# A frame of more bytes than this is removed from the buffer before it is read, to save a copy.
 _LARGE = 1024 * 1024
 
 _CONTINUATIONS = bytes(range(0x80, 0xC0))
 
 
 class ProtocolError(ConnectionError):
-    """Raised when the bytes received are not messages; the connection is of no further use."""
+    """Raised when the bytes received are not messages; the connection cannot be used any more."""
 
 
 def encode(message: m.Message) -> bytes:
@@ -61,7 +60,7 @@ def encode(message: m.Message) -> bytes:
     binary = b""
     if kind is m.Output:
         binary = values.pop().encode("utf-8", "backslashreplace")
-    elif kind is m.Answer:
+    elif kind in _WITH_PAYLOAD:
         binary = values.pop()
     elif type(message) is m.Display and message.blobs:
         values[-1] = {mime: len(blob) for mime, blob in message.blobs.items()}
@@ -73,7 +72,7 @@ def encode(message: m.Message) -> bytes:
     if len(text) > MAX_TEXT:
         raise ProtocolError(f"a {kind.__name__} of {len(text):,} characters does not fit a frame ({MAX_TEXT:,})")
     header = text.encode("utf-8", "surrogatepass")
-    if kind in _FROM_GUEST and b"\xed" in header and any(half in header for half in _HALVES):
+    if kind not in _UNCHANGED and b"\xed" in header and any(half in header for half in _HALVES):
         header = _escape_halves(text).encode("utf-8", "surrogatepass")
     if len(header) + len(binary) > MAX_FRAME:
         size = len(header) + len(binary)
@@ -81,51 +80,43 @@ def encode(message: m.Message) -> bytes:
     return _LENGTHS.pack(len(header), len(binary)) + header + binary
 
 
-# Messages of which one field takes any value, from user code or from a tool, and its index.
-_ANY_VALUE: dict[type[m.Message], int] = {m.Ask: 4, m.Comm: 2, m.Query: 2, m.Reply: 1}
+# Messages with a field that takes any value, from user code or from a tool, and the index of that field.
+_ANY_VALUE: dict[type[m.Message], int] = {m.Ask: 4, m.Comm: 2, m.Payload: 1, m.Query: 2, m.Reply: 1}
+
+# Messages whose last field is the raw part.
+_WITH_PAYLOAD = frozenset({m.Answer, m.Query, m.Reply})
 
 # Messages whose last field is a list of raw parts.
 _WITH_BUFFERS = frozenset({m.Execute, m.Comm})
 
-# Messages whose fields a cell may have chosen: the cell gets an error for what the other side would refuse. A Display
-# comes from `build_display`, which has seen to that.
-_FROM_CELLS = frozenset({m.Ask, m.Comm, m.Reply})
+# Messages whose fields a cell may have chosen. They are checked before they are sent, so that the cell gets the error.
+# `build_display` has already checked a Display.
+_FROM_CELLS = frozenset({m.Ask, m.Comm, m.Payload, m.Reply})
 
-# What guests and templates send can be written to any file: halves of characters, which UTF-8 has no form for, arrive
-# as the escapes that Python shows. What the host sends has paths and code in it, whose halves must arrive as they are.
-_FROM_GUEST = frozenset(
+# Lone surrogates, which UTF-8 cannot encode, arrive unchanged from the host: paths and code may contain them. In what
+# guests and templates send they become the escapes that Python shows, so that it can be written to any file.
+# No host reads what a keeper and copies of its kernels say to each other.
+_UNCHANGED = frozenset(
     {
-        m.Started,
-        m.Begun,
-        m.Output,
-        m.Display,
-        m.Clear,
-        m.Ask,
-        m.Withdraw,
-        m.Comm,
-        m.Done,
-        m.Reply,
-        m.Farewell,
-        m.Spawned,
-        m.Refused,
+        *(m.Execute, m.Interrupt, m.Watch, m.Answer, m.Query, m.Spawn),
+        *(m.Copy, m.Foster, m.Release, m.Adopt, m.Adopted, m.Thaw),
     }
 )
 
-
-# How the encoding of half a character begins: U+D800 to U+DFFF.
+# How the encoding of a surrogate begins: U+D800 to U+DFFF.
 _HALVES = tuple(bytes((0xED, second)) for second in range(0xA0, 0xC0))
 
 
 def _escape_halves(text: str) -> str:
-    """Returns JSON in which halves of characters are escapes that are shown; two backslashes in JSON are one.
+    """Returns JSON whose lone surrogates are visible escapes; two backslashes in JSON are one.
 
-    Not by an error handler of a codec's: a cell can replace those.
+    This does not use a codec's error handler, because a cell can replace those.
     """
     return "".join([f"\\\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text])
 
 
-# What json's encoder calls itself. The methods around it are not used: a cell can replace them, and would change so
-# what its client is asked.
+# The C function behind json's encoder. The Python methods around it are not used: a cell could replace them and so
+# change what its client is asked.
 _make_encoder = json.encoder.c_make_encoder  # type: ignore[attr-defined]  # typeshed has only what is documented
 _quote = json.encoder.encode_basestring
 
@@ -140,7 +131,7 @@ def _refuse(value: object) -> Any:
 
 
 class Decoder:
-    """Turns a stream of bytes into messages, whatever pieces it arrives in."""
+    """Turns a stream of bytes, which may arrive in any pieces, into messages."""
 
     def __init__(self) -> None:
         self.pending = 0
@@ -151,12 +142,12 @@ class Decoder:
     def feed(self, data: bytes) -> list[m.Message]:
         """Takes the bytes that arrived and returns the messages they complete."""
         if self._failure:
-            raise ProtocolError(self._failure)  # nothing is read behind bytes that were not a message
+            raise ProtocolError(self._failure)  # nothing after bytes that were not a message is read
         self._buffer += data
         try:
             frames, used = self._take()
             messages = _decode(frames)
-            del self._buffer[:used]  # not before: where the caller's stack is full they are read again
+            del self._buffer[:used]  # not before: if the caller's stack was full, the same bytes are read again
             return messages
         except ProtocolError as exc:
             self._failure = str(exc)
@@ -179,15 +170,16 @@ class Decoder:
             parts = self._buffer[start + 8 : split], self._buffer[split:end]
             start = end
             if start > _LARGE:
-                del self._buffer[:start]  # now, or a large frame would be in memory twice while it is read
+                del self._buffer[:start]  # now, so that a large frame is not in memory twice while it is read
                 start = 0
             frames.append(parts)
         return frames, start
 
 
 def _decode(frames: list[tuple[bytearray, bytearray]]) -> list[m.Message]:
-    """Returns the messages of some frames. A frame that is not a message spoils those before it too."""
+    """Returns the messages in some frames; raises if any frame is not a message."""
     arrays: list[Any] = []
+    fields: list[tuple[str, type[m.Message], list[Any]]] = []
     messages: list[m.Message] = []
     header = bytearray()
     try:
@@ -195,12 +187,13 @@ def _decode(frames: list[tuple[bytearray, bytearray]]) -> list[m.Message]:
             if len(header) > MAX_TEXT and len(header.translate(None, _CONTINUATIONS)) > MAX_TEXT:
                 raise ValueError("too much text")
             arrays.append(load(header))
-        for (header, binary), array in zip(frames, arrays, strict=True):
-            kind, cls, values = _fields(array, binary)
+        for (header, binary), array in zip(frames, arrays, strict=True):  # noqa: B007  # the error names the header
+            fields.append(_fields(array, binary))
+        for (header, _), array, (kind, cls, values) in zip(frames, arrays, fields, strict=True):
             if complaint := find_fault(kind, values):
                 raise ProtocolError(complaint)
-            # Halves of characters are spelled so, or have this byte; whole characters may too.
-            if cls in _FROM_GUEST and (b"\\ud" in header or b"\\uD" in header or b"\xed" in header):
+            # A surrogate is written as one of these escapes or has this byte, but whole characters may have it too.
+            if cls not in _UNCHANGED and (b"\\ud" in header or b"\\uD" in header or b"\xed" in header):
                 to_json(array).encode()
             messages.append(cls(*values))
     except (ValueError, TypeError, KeyError) as exc:
@@ -209,7 +202,7 @@ def _decode(frames: list[tuple[bytearray, bytearray]]) -> list[m.Message]:
 
 
 def _fields(array: Any, binary: bytearray) -> tuple[str, type[m.Message], list[Any]]:
-    """Returns what kind of message an array is, its class, and the values of its fields, the raw part included."""
+    """Returns the name and the class of the message in an array, and its field values including the raw part."""
     if not isinstance(array, list):
         raise TypeError(f"an array was expected, not {type(array).__name__}")
     kind, *values = array
@@ -218,12 +211,14 @@ def _fields(array: Any, binary: bytearray) -> tuple[str, type[m.Message], list[A
         if len(binary) > _MAX_OUTPUT:
             raise ProtocolError(f"an Output has {len(binary):,} bytes; the limit is {_MAX_OUTPUT:,}")
         values.append(binary.decode("utf-8", "replace"))
-    elif cls is m.Answer:
+    elif cls in _WITH_PAYLOAD:
         values.append(bytes(binary))
     elif cls is m.Display and values:
-        values[-1] = {} if values[-1] == {} and not binary else _unpack_blobs(values[-1], binary)
+        if values[-1] != {} or binary:
+            parts = _split("Display.blobs", values[-1], dict, binary)
+            values[-1] = dict(zip(values[-1], parts, strict=True))
     elif cls in _WITH_BUFFERS and values:
-        values[-1] = _unpack_buffers(kind, values[-1], binary)
+        values[-1] = _split(f"{kind}.buffers", values[-1], list, binary)
     elif binary:
         raise ProtocolError(f"{kind} has no raw bytes, {len(binary)} came")
     if len(values) != len(checks):
@@ -231,22 +226,13 @@ def _fields(array: Any, binary: bytearray) -> tuple[str, type[m.Message], list[A
     return kind, cls, values
 
 
-def _unpack_blobs(sizes: Any, binary: bytearray) -> dict[str, bytes]:
-    if not isinstance(sizes, dict):
-        raise ProtocolError(f"Display.blobs cannot be a {type_name(sizes)}")
-    return dict(zip(sizes, _split("Display.blobs", list(sizes.values()), binary), strict=True))
-
-
-def _unpack_buffers(kind: str, sizes: Any, binary: bytearray) -> list[bytes]:
-    if not isinstance(sizes, list):
-        raise ProtocolError(f"{kind}.buffers cannot be a {type_name(sizes)}")
-    return _split(f"{kind}.buffers", sizes, binary)
-
-
-def _split(field: str, sizes: list[Any], binary: bytearray) -> list[bytes]:
-    """Returns the parts of the raw bytes that have these sizes."""
+def _split(field: str, given: Any, expected: type[dict[str, Any]] | type[list[Any]], binary: bytearray) -> list[bytes]:
+    """Returns the parts of the raw bytes that have these sizes, which are a list or the values of a dict."""
+    if not isinstance(given, expected):
+        raise ProtocolError(f"{field} cannot be a {type_name(given)}")
+    sizes = list(given.values()) if isinstance(given, dict) else given
     if not all(type(size) is int and size >= 0 for size in sizes):
-        raise ProtocolError(f"{field} has what is no number of bytes")
+        raise ProtocolError(f"{field} has something that is not a number of bytes")
     if sum(sizes) != len(binary):
         raise ProtocolError(f"{field} does not name the {len(binary)} bytes that came")
     parts, start = [], 0

@@ -1,7 +1,7 @@
-"""JSON in bounds: values of any kind become plain ones before they are sent, and text is looked at before it is read.
+"""JSON within limits: values of any kind are made plain before they are sent, and text is checked before it is parsed.
 
-The same limits hold on both sides, so what one side sends the other can read, compare, copy, show and write again
-without running out of stack or memory.
+Both sides have the same limits. So each can parse, compare, copy, show and write what the other sends without running
+out of stack or memory.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 keep_builtins(globals())
 
-# Levels of lists and objects in a value. Charts and widgets nest about twenty; a tenth of the interpreter's own limit
-# leaves room for callers that are deep in their stack, and for copy.deepcopy, which takes two frames a level.
+# Levels of lists and objects in a value. Charts and widgets nest about twenty. A tenth of the interpreter's own limit
+# leaves room for callers with a deep stack, and for copy.deepcopy, which takes two frames a level.
 MAX_DEPTH = 100
 
-# Lists, objects and what is in them. A value of this many takes some 100 MB at worst, and is converted in 0.2 s.
+# Lists, objects and their items. A value of this many takes about 100 MB at worst, and is converted in 0.2 s.
 MAX_VALUES = 200_000
 
-# Characters of all texts in a value: they fit a frame, whatever it takes to escape them (7 bytes at most).
+# Characters of all texts in a value: they fit a frame even if all are escaped (7 bytes at most).
 MAX_CHARACTERS = 8_000_000
 
-# Python reads and writes this many digits in every process, however sys.set_int_max_str_digits is set.
+# Python reads and writes this many digits in every process: sys.set_int_max_str_digits cannot be lower.
 _MAX_DIGITS = 640
 _MAX_BITS = 2_100
 
-# What a message adds to the value in it: an array of fields, and a field that has the value by MIME type or name.
+# The levels that a message adds around a value: the array of fields, and a field that maps MIME types or names.
 _MESSAGE_DEPTH = 3
 
 # Each value is counted by the comma before it or the bracket that it opens, an empty list by both.
@@ -40,15 +40,15 @@ _MAX_SEPARATORS = 2 * MAX_VALUES + 10_000
 
 
 class TooLarge(ValueError):
-    """Raised when a value has more parts or more text than is sent."""
+    """Raised when a value has more parts or more text than can be sent, or is read."""
 
 
 class Converter:
-    """Turns values of any kind into what JSON has a form for; all that one converts shares its limits.
+    """Turns values of any kind into plain JSON values; all values that one instance converts share its limits.
 
-    Dates, bytes, sets and numbers of numpy become what Jupyter makes of them. What user code does when it is asked
-    for its parts is its own affair, an interrupt included; endless parts end at the limit. `characters` and `values`
-    are what is left. A strict one makes no text of what JSON has no word for: nan, infinity, keys that are no text.
+    Dates, bytes, sets and numpy's numbers are converted as Jupyter does. Exceptions of user code that produces the
+    parts pass through; endless parts end at the limit. `characters` and `values` are what is left of the limits. With
+    `strict`, nan, infinity and keys that are not text are errors instead of becoming text.
     """
 
     def __init__(self, characters: int = MAX_CHARACTERS, values: int = MAX_VALUES, *, strict: bool = False) -> None:
@@ -95,7 +95,7 @@ class Converter:
             return number
         if self._strict:
             raise ValueError(f"{number} has no form in JSON")
-        return repr(number)  # JSON has no word for these; Jupyter sends this
+        return repr(number)  # as Jupyter does
 
     def _bytes(self, view: memoryview) -> str:
         self._charge(view.nbytes * 4 // 3)
@@ -127,7 +127,7 @@ class Converter:
         raise TypeError(f"{type_name(value)} is not JSON serializable")
 
     def _charge(self, characters: int) -> None:
-        """Takes what a value needs of the limits: its text, and two characters for quotes, brackets or a comma."""
+        """Counts a value against the limits: its text, and two characters for quotes, brackets or a comma."""
         self.values -= 1
         self.characters -= characters + 2
         if self.values < 0 or self.characters < 0:
@@ -135,28 +135,28 @@ class Converter:
 
 
 def exact(text: Any) -> str:
-    """Returns a string that is no subclass, whose methods would be the user's."""
+    """Returns the same text as a plain str: a subclass would have the user's methods."""
     return text if type(text) is str else str.__str__(text)
 
 
 def type_name(value: object) -> str:
-    """Returns the name of a value's type, a beginning of it if it is long; a metaclass may say something else."""
+    """Returns the name of a value's type, cut if it is long, without asking a metaclass, which might lie."""
     return exact(type.__dict__["__name__"].__get__(type(value)))[:1000]
 
 
 def load(data: bytes | bytearray) -> Any:
-    """Reads JSON from an untrusted writer; raises ValueError, also for what no Converter would have made.
+    """Parses JSON from an untrusted writer; raises ValueError for anything that a Converter would not produce.
 
-    Numbers that JSON has no word for become their text, as in a Converter.
+    nan and infinity become text, as in a Converter.
     """
     if len(data) > MAX_DEPTH:
-        _check_shape(data)
+        check_shape(data)
     scan = _scan if len(data) > _MAX_DIGITS else _scan_short
     text = data.decode("utf-8", "surrogatepass")
     try:
         value, end = scan(text, 0)
     except StopIteration as exc:
-        raise ValueError("no JSON") from exc
+        raise ValueError("not JSON") from exc
     if end != len(text):
         raise ValueError("more than one value")
     return value
@@ -166,16 +166,19 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def dump(value: object) -> bytes:
-    """Returns JSON on one line; halves of characters, which UTF-8 has no form for, are the escapes that JSON has."""
+    """Returns JSON on one line; lone surrogates, which UTF-8 cannot encode, become JSON's escapes."""
     return _encoder.encode(value).encode("utf-8", "backslashreplace")
 
 
-def _check_shape(data: bytes | bytearray) -> None:
-    """Counts levels and values without reading them: the reader recurses, and makes an object of every two bytes."""
+def check_shape(data: bytes | bytearray, most: int = _MAX_SEPARATORS) -> None:
+    """Raises ValueError for JSON with too many levels, TooLarge for more than `most` commas and opening brackets.
+
+    It does not parse: the parser recurses, and may make an object of every two bytes.
+    """
     opened = data.count(b"[") + data.count(b"{")
-    if opened <= MAX_DEPTH and opened + data.count(b",") <= _MAX_SEPARATORS:
-        return  # those in texts are counted too: there can only be fewer
-    brackets = outside_texts(data, _MAX_SEPARATORS).translate(_ROUND, _NO_BRACKETS)
+    if opened <= MAX_DEPTH and opened + data.count(b",") <= most:
+        return  # this counts those in texts too, so there can only be fewer
+    brackets = outside_texts(data, most).translate(_ROUND, _NO_BRACKETS)
     for _ in range(MAX_DEPTH + _MESSAGE_DEPTH):
         if not brackets:
             return
@@ -185,13 +188,13 @@ def _check_shape(data: bytes | bytearray) -> None:
 
 
 def outside_texts(data: bytes | bytearray, most: int) -> bytes:
-    """Returns JSON without its texts; raises ValueError if it has more than so many commas and opening brackets."""
+    """Returns JSON without its texts; raises TooLarge if it has more than `most` commas and opening brackets."""
     unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     if unescaped.count(b'"') > 4 * most:
-        raise ValueError("too many texts")
+        raise TooLarge("too many texts")
     outside = b"".join(unescaped.split(b'"')[::2])
     if outside.count(b"[") + outside.count(b"{") + outside.count(b",") > most:
-        raise ValueError("too many values")
+        raise TooLarge("too many values")
     return outside
 
 
@@ -212,8 +215,8 @@ def _read_float(digits: str) -> float | str:
 
 _CONSTANTS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
-# What json's decoder calls itself: the methods around it can be replaced by a cell, which would change so what it is
-# answered. Most messages are short, and have no room for long numbers.
+# The C function behind json's decoder: a cell could replace the Python methods around it, and so change the answers
+# that it gets. Most messages are too short for a number of too many digits.
 _scan_short: Any = json.JSONDecoder(parse_float=_read_float, parse_constant=_CONSTANTS.__getitem__).scan_once  # type: ignore[attr-defined]  # not in typeshed
 _scan: Any = json.JSONDecoder(  # type: ignore[attr-defined]  # the same
     parse_int=_read_int, parse_float=_read_float, parse_constant=_CONSTANTS.__getitem__

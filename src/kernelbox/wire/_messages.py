@@ -1,10 +1,11 @@
 """The messages that cross the process wall, one dataclass each, shared by both sides.
 
-Host to guest: Execute, Interrupt, Answer, Query, Watch; to a template: Spawn.
-Guest to host: Started, Begun, Output, Display, Clear, Ask, Withdraw, Comm, Done, Reply, Farewell; from a template:
-Spawned, Introduced, Refused.
+Host to guest: Execute, Interrupt, Answer, Query, Watch, Copy; to a template: Spawn; to a keeper: Foster, Release.
+Guest to host: Started, Begun, Output, Display, Clear, Ask, Withdraw, Comm, Payload, Done, Reply, Farewell; from a
+template: Spawned, Introduced, Refused; from a keeper also Agreed.
+Between a keeper and copies of its kernels: Adopt, Adopted, Thaw.
 
-What comes between cells, from threads and tasks that they have left, has an empty id.
+Output between cells, from threads and tasks that cells left running, has an empty id.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ keep_builtins(globals())
 # The server_name of shell commands, which the kernel itself runs once they are accepted; no MCP server may have it.
 SHELL_SERVER = "kernelbox"
 
-# The tool_name of `input()`, of the same server; it is asked only where the client says that it answers.
+# The server of the functions that an application passes to its cells.
+HOST_SERVER = "host"
+
+# The tool_name of `input()` on the same server; it is asked only if the client says that it answers.
 INPUT_TOOL = "input"
 
 
 class ToolError(Exception):
-    """Raised in the cell when a tool failed, or its server could not be reached; it has the server's words."""
+    """Raised in the cell when a tool failed or its server could not be reached, with the server's own message."""
 
 
 class ApprovalRejectedError(Exception):
@@ -36,8 +40,8 @@ class ApprovalRejectedError(Exception):
 
 
 class Message:
-    """What every message shares: equality and a repr, built once here because dataclass builds them per class,
-    and the command line pays for each at every start."""
+    """The base of every message. It has the equality and the repr that dataclass would build once per class, which
+    costs the command line time at every start."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -57,10 +61,10 @@ def _values(message: Message) -> list[object]:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Execute(Message):
-    """Asks for one cell to be run.
+    """Asks the kernel to run one cell.
 
-    What a front end sends to a comm runs as a cell too, in the language "comm": its code is the JSON of the message,
-    and the message's buffers come with it.
+    A front end's comm message runs as a cell too, in the language "comm": the code is the message as JSON, and
+    `buffers` are its buffers.
     """
 
     id: str
@@ -76,19 +80,23 @@ class Execute(Message):
     report_changes: bool = False
     # Whether the client answers `input()`.
     allow_stdin: bool = False
-    # The id under which the client's front end knows the execution.
+    # Whether the client takes payloads; without, what they would show is written to stdout.
+    payloads: bool = False
+    # The client's front end's own id of the execution.
     parent: str = ""
-    # The connection's own, the same with each request: see wire/_questions.py.
+    # The key of the connection, the same in each request: see wire/_questions.py.
     key: str = ""
+    # The functions of the host that the cell may call, each described as JSON (core/cells/_host_functions.py).
+    functions: list[str] = field(default_factory=list)
     buffers: list[bytes] = field(default_factory=list)
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Interrupt(Message):
-    """Stops execution `id` if it is running, drops it if it is queued; an empty id means whatever runs now.
+    """Stops execution `id` if it is running, drops it if it is queued; an empty id means the cell that runs now.
 
-    `harder` kills the processes that the cell started, which may be what it waits for. With `tell`, a Reply says
-    whether the execution was running when the kernel took this.
+    `harder` also kills the processes that the cell started, because it may be waiting for one. With `tell`, a Reply
+    says whether the execution was running when the kernel received this.
     """
 
     id: str = ""
@@ -106,7 +114,7 @@ class Started(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Watch(Message):
-    """Asks to be told, on this connection, what every client's cells write and show, and what comes between cells.
+    """Asks to receive the outputs of every client's cells on this connection, and the output between cells.
 
     Each cell of another client begins with a Begun and ends with its Done.
     """
@@ -116,7 +124,7 @@ class Watch(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Begun(Message):
-    """Tells a watcher that a cell of another client runs. A long `code` is cut; that of a comm message is empty."""
+    """Tells a watcher that a cell of another client runs. A long `code` is cut; a comm message has an empty one."""
 
     id: str
     code: str
@@ -138,9 +146,9 @@ class Output(Message):
 @dataclass(eq=False, repr=False, slots=True)
 class Display(Message):
     """Carries a rich output: `kind` is display_data, execute_result, update_display_data, or error for a traceback
-    that a cell showed and went on.
+    that the cell showed without ending.
 
-    `data` and `metadata` are by MIME type; binary types travel in `blobs`.
+    `data` and `metadata` map MIME types to values; binary types travel in `blobs`.
     """
 
     id: str
@@ -150,6 +158,8 @@ class Display(Message):
     display_id: str = ""
     execution_count: int | None = None
     cut: bool = False
+    # The value of the cell as JSON, if it is JSON.
+    value: str = ""
     blobs: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -176,7 +186,7 @@ class Ask(Message):
 class Answer(Message):
     """Answers an Ask: accepted or not, why not, and what the tool returned, as JSON that only the guest reads.
 
-    `fingerprint` says what was asked. `seal` has the runner of a guarded kernel start the command that was accepted.
+    `fingerprint` identifies the question. `seal` lets the runner of a guarded kernel start the accepted command.
     """
 
     id: str
@@ -207,8 +217,16 @@ class Comm(Message):
 
 
 @dataclass(eq=False, repr=False, slots=True)
+class Payload(Message):
+    """Carries what Jupyter calls a payload: what the front end that runs the cell is to do when it has ended."""
+
+    id: str
+    content: dict[str, Any]
+
+
+@dataclass(eq=False, repr=False, slots=True)
 class Done(Message):
-    """Ends an execution. Everything the cell wrote came before it, on the same stream.
+    """Ends an execution. It follows everything the cell wrote, on the same stream.
 
     `status` is ok, error or aborted (dropped from the queue, never ran).
     """
@@ -222,16 +240,19 @@ class Done(Message):
     interrupted: bool = False
     cut: bool = False
     changed: dict[str, list[str]] | None = None
+    # The exit status of a bash cell.
+    exit_code: int | None = None
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Query(Message):
-    """Asks the guest something between cells: `what` is complete, inspect, is_complete, history,
-    notebook, expressions, comms, variables, leave or quiesce."""
+    """Asks the guest something between cells: `what` is complete, inspect, is_complete, history, expressions,
+    comms, variables, leave, quiesce, or one of the transfers of `guest/serve/_transfers.py`."""
 
     id: str
     what: str
     args: dict[str, Any]
+    payload: bytes = b""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -240,6 +261,7 @@ class Reply(Message):
 
     id: str
     content: dict[str, Any]
+    payload: bytes = b""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -249,29 +271,32 @@ class Farewell(Message):
     reason: str
 
 
-# What an opener writes into the pipe that came with Spawn, when the start of its kernel has come to an end.
+# What an opener writes into the pipe that it sent with Spawn when the kernel's start has succeeded or failed.
 SETTLED = b"settled"
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Spawn(Message):
-    """Asks a keeper for a process. With it come descriptors, in the order of their names in `descriptors`:
+    """Asks a keeper for a process. Descriptors travel with it, in the order of their names in `descriptors`:
 
         listener       the kernel's listening socket
         directory      the kernel's directory
         state, log     its state file and its log
+        cells          the newer file of the log of its cells, unless it runs a program
+        older cells    the other file of that log
         environment    its variables, as in environ(7)
-        opening        a pipe that says when its start has come to an end
-        lifeline       shows the end of its owner, if it has one
-        group <path>   joins a control group, for each of `groups`
-        confinement    what it is confined to, if it is sandboxed
+        opening        a pipe that says when its start has succeeded or failed
+        lifeline       a pipe that closes when its owner ends, if it has one
+        group <path>   a control group to join, for each of `groups`
+        confinement    its encoded `Confinement`, if it is sandboxed
         runner         the listening socket of its runner, if it is guarded
-        filter         what system calls it may use, if it is guarded
+        filter         the filter of its system calls, if it is guarded
+        door           the listening socket at which its keeper takes requests about copies of it
 
-    `entrances` are the files in the directory that a client needs; some may be made only by the process itself. With
-    `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel. `limits`
-    are by the names of `Limits`; `disk_before` is what the working directory holds already, in bytes, and `home` the
-    inode of the home, if that may be in there: it does not count.
+    `entrances` are the files in the directory that a client needs; the process itself may create some of them. With
+    `argv`, which only a keeper of one process accepts, the child runs that program instead of our own kernel. `limits`
+    has the field names of `Limits`. `disk_before` is the size of the working directory's files so far, in bytes. `home`
+    is the inode of the home if the home may be below that directory, because its files do not count.
     """
 
     kernel_id: str
@@ -297,7 +322,7 @@ class Spawn(Message):
 
 
 def group_name(path: str) -> str:
-    """Returns what the descriptor is called that joins a control group."""
+    """Returns the name of the descriptor for joining a control group."""
     return f"group {path}"
 
 
@@ -311,8 +336,8 @@ class Spawned(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Introduced(Message):
-    """Comes from a new kernel itself, before Spawned, if its template counts processes in a namespace of its own: the
-    system tells with it which process has sent it (SCM_CREDENTIALS, unix(7))."""
+    """Sent by a new kernel itself, before Spawned, if its template has its own namespace of processes: the credentials
+    of this message give the sender's pid outside it (SCM_CREDENTIALS, unix(7))."""
 
     kernel_id: str
 
@@ -322,3 +347,94 @@ class Refused(Message):
     """Answers Spawn when no kernel could be made."""
 
     reason: str
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Copy(Message):
+    """Asks a kernel to copy itself when no cell runs, once for each token. A Reply says how that went.
+
+    A frozen copy is a checkpoint; any other is a kernel of its own, with fresh randomness if `reseed` is set.
+    """
+
+    id: str
+    tokens: list[str]
+    frozen: bool = False
+    reseed: bool = True
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Foster(Message):
+    """Asks a keeper to take in the copy that will name this token. It answers Agreed, and Spawned when that has come.
+
+    It is a copy of the kernel `source`. `checkpoint` is the number of a copy that stays frozen. A copy of checkpoint
+    `thaw` is asked for by the keeper itself. With `heir` the copy takes the place of the kernel's process when its
+    start has come to an end; then the keeper answers Agreed once more. If the host ends before, and the record does not
+    name the copy, all stays as it was.
+
+    The descriptors are those of Spawn: `directory`, `opening` and `lifeline`; of a kernel also `listener`, `state`,
+    `log`, `group …`, and `door` if it has another directory. In the directory of an heir the files of the first two
+    have names that end with `UNBORN`, until it takes its place. The other fields are those of Spawn, too.
+    """
+
+    token: str
+    source: str
+    kernel_id: str
+    directory: str
+    cwd: str = ""
+    checkpoint: int = 0
+    thaw: int = 0
+    heir: bool = False
+    executions: int = 0
+    entrances: list[str] = field(default_factory=list)
+    descriptors: list[str] = field(default_factory=list)
+    limits: dict[str, float] = field(default_factory=dict)
+    groups: list[str] = field(default_factory=list)
+    disk_before: int = 0
+    home: int = 0
+
+
+# How the names of the socket and the state file of an heir end until it takes its place.
+UNBORN = ".unborn"
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Agreed(Message):
+    """Answers Foster when the keeper expects the copy, and again when an heir has taken its place; answers Release when
+    the checkpoints have ended."""
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Release(Message):
+    """Asks a keeper to end a checkpoint of a kernel, 0 for all of them."""
+
+    kernel_id: str
+    checkpoint: int = 0
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Adopt(Message):
+    """Comes to a keeper from a copy, with a socket that the keeper answers at; the system says which process it is.
+
+    A checkpoint says with `failure` why there is no copy.
+    """
+
+    token: str
+    failure: str = ""
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Adopted(Message):
+    """Answers Adopt. A copy that does not stay frozen gets what makes it a kernel, as descriptors: `listener`, `state`,
+    `log`, `group …`, and both ends of its pipes."""
+
+    kernel_id: str
+    directory: str
+    executions: int = 0
+    descriptors: list[str] = field(default_factory=list)
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Thaw(Message):
+    """Asks a checkpoint for a copy that goes on as a kernel."""
+
+    token: str

@@ -1,8 +1,9 @@
-"""What an execution leaves behind: the result and its parts, as plain values."""
+"""The result of an execution and its parts, as plain values."""
 
 from __future__ import annotations
 
 from kernelbox.wire._values import dataclass, field
+from kernelbox.wire.results._readable import Readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,20 +15,35 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ErrorInfo:
-    """An exception raised by a cell, or the reason for which it did not finish."""
+    """An exception raised by a cell, or the reason why it did not finish."""
 
     ename: str
     evalue: str
     traceback: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"ename": self.ename, "evalue": self.evalue, "traceback": list(self.traceback)}
+        return {**_fields(self), "traceback": list(self.traceback)}
 
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> ErrorInfo:
-        """Reads the content of Jupyter's `error` message, in which anything may be missing."""
+        """Reads the content of Jupyter's `error` message, in which any field may be missing."""
         ename, evalue = (str(content.get(name, "")) for name in ("ename", "evalue"))
         return cls(ename, evalue, list(content.get("traceback", ())))
+
+
+# The pictures that are written to files; of an output with several the first counts.
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif", "image/webp")
+
+
+@dataclass(slots=True)
+class Picture:
+    """A picture that a cell showed: its number among the files of the execution and its path, once it is written."""
+
+    number: int = 0
+    path: str = ""
+
+    def __str__(self) -> str:
+        return f"[image {self.number}: {self.path}]" if self.number else "[image]"
 
 
 @dataclass(slots=True)
@@ -40,34 +56,46 @@ class OutputItem:
     data: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     display_id: str | None = None
+    picture: Picture | None = None
+
+    @property
+    def image_data(self) -> tuple[str, str] | None:
+        """The MIME type of the picture in it and its bytes in base64, an SVG's source as it is; None if it has none."""
+        found = ((mime, self.data.get(mime)) for mime in IMAGE_TYPES) if self.data else ()
+        return next(((mime, data) for mime, data in found if isinstance(data, str) and data), None)
 
     @property
     def readable(self) -> str:
-        """What a person or a model reads of it.
+        """The text for a person or a model.
 
-        That is the traceback of an error, and of anything else the text; where that only says that there is an object,
-        the source of its Markdown, LaTeX or JSON.
+        For an error that is the traceback, for anything else `text`. If `text` only says that there is an object, it is
+        the source of its Markdown, LaTeX or JSON. A picture is named with its file.
         """
         if self.kind == "error":
             return "\n".join(self.data.get("traceback", ())) or self.text or ""
         text = self.text or ""
+        if self.picture is not None:
+            if _is_name_of_object(text):
+                return str(self.picture)
+            return f"{text}\n{self.picture}" if self.picture.number else text
         return (_source(self.data) if _says_nothing(text) else "") or text
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "text": self.text,
-            "name": self.name,
-            "data": self.data,
-            "metadata": self.metadata,
-        }
+        fields = _fields(self)
+        del fields["display_id"], fields["picture"]
+        return fields
 
 
 def _says_nothing(text: str) -> bool:
-    """Tells whether a text is empty, or what `object.__repr__` and IPython's own displays have."""
+    """Tells whether a text is empty, or like that of `object.__repr__` and IPython's own displays."""
     return not text or (
         text.startswith("<") and "\n" not in text and (text.endswith(" object>") or " object at 0x" in text)
     )
+
+
+def _is_name_of_object(text: str) -> bool:
+    """Tells whether a text says of a picture only that it is one, such as `<Figure size 640x480 with 1 Axes>`."""
+    return not text or (text.startswith("<") and text.endswith(">") and "\n" not in text)
 
 
 def _source(data: dict[str, Any]) -> str:
@@ -81,7 +109,7 @@ def _show_json(value: object) -> str:
     import json
 
     text = json.dumps(value, ensure_ascii=False)
-    return text if text.isprintable() else json.dumps(value)  # with escapes for what no file takes
+    return text if text.isprintable() else json.dumps(value)  # escaped, because not every file takes the text
 
 
 @dataclass(slots=True)
@@ -96,22 +124,18 @@ class AttemptSnapshot:
     error: ErrorInfo | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "attempt": self.attempt,
-            "code": self.code,
-            "status": self.status,
-            "output": self.output,
-            "stderr": self.stderr,
-            "error": self.error.to_dict() if self.error else None,
-        }
+        return {**_fields(self), "error": self.error.to_dict() if self.error else None}
 
 
-@dataclass(slots=True)
-class ExecutionResult:
+@dataclass(repr=False, slots=True)
+class ExecutionResult(Readable):
     """The end of an execution: what the cell did, and what became of the kernel.
 
-    `text` is everything a model should read, in order. `state` says whether the kernel's variables were kept or
-    lost, and `ending` how the execution ended: finished, interrupted, restarted, died or never ran.
+    `text` is everything a model should read, in order. `value` is the last expression if it is JSON, None if not;
+    `return_value` is its text. `exit_code` is that of a bash cell. `state` says whether the kernel's variables were
+    kept, lost, or rolled back to a checkpoint, and `ending` how the execution ended: finished, interrupted, restarted,
+    died, rolled back or never ran. `opened` says whether this call opened the kernel. If the kernel was set back to a
+    checkpoint, `restored_from` is its number, and `lost_executions` are the executions since.
     """
 
     status: Status
@@ -126,33 +150,62 @@ class ExecutionResult:
     truncated: bool = False
     text: str = ""
     images: list[str] = field(default_factory=list)
-    state: Literal["kept", "lost"] = "kept"
-    ending: Literal["finished", "interrupted", "restarted", "died", "never ran"] = "finished"
+    state: Literal["kept", "lost", "rolled back"] = "kept"
+    ending: Literal["finished", "interrupted", "restarted", "died", "rolled back", "never ran"] = "finished"
     changed: dict[str, list[str]] | None = None
-
-    @property
-    def ok(self) -> bool:
-        return self.status == "success"
+    value: Any = None
+    exit_code: int | None = None
+    kernel_id: str = ""
+    name: str = ""
+    opened: bool = False
+    restored_from: int | None = None
+    lost_executions: list[int] = field(default_factory=list)
 
     def snapshot(self, attempt: int, code: str) -> AttemptSnapshot:
         """Returns what this result adds to the history of a retry."""
         return AttemptSnapshot(attempt, code, self.status, self.output, self.stderr, self.error)
 
     def to_dict(self) -> dict[str, Any]:
+        fields = _fields(self)
+        if self.changed is None:
+            del fields["changed"]
+        if self.restored_from is None:
+            del fields["restored_from"], fields["lost_executions"]
         return {
-            "status": self.status,
-            "output": self.output,
-            "stderr": self.stderr,
+            **fields,
+            "ok": self.ok,
             "error": self.error.to_dict() if self.error else None,
-            "return_value": self.return_value,
-            "execution_count": self.execution_count,
-            "duration_ms": self.duration_ms,
             "outputs": [item.to_dict() for item in self.outputs],
             "attempts": [attempt.to_dict() for attempt in self.attempts],
-            "truncated": self.truncated,
-            "text": self.text,
             "images": list(self.images),
-            "state": self.state,
-            "ending": self.ending,
-            **({"changed": self.changed} if self.changed is not None else {}),
         }
+
+
+def _fields(value: ErrorInfo | OutputItem | AttemptSnapshot | ExecutionResult) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__match_args__}
+
+
+@dataclass(frozen=True, slots=True)
+class SetBack:
+    """What became of a kernel that goes on from a checkpoint: its number, and the executions since, which are undone.
+
+    `asked_for` says that a client has asked for it; otherwise its process had died.
+    """
+
+    checkpoint: int
+    lost: list[int]
+    asked_for: bool = False
+
+    def __str__(self) -> str:
+        verb = "rolled back to" if self.asked_for else "restored from"
+        told = f"the kernel was {verb} checkpoint {self.checkpoint}"
+        if not self.lost:
+            return f"{told}; no finished execution was lost"
+        first, last = self.lost[0], self.lost[-1]
+        return (
+            f"{told}; execution {first} is lost" if first == last else f"{told}; executions {first} to {last} are lost"
+        )
+
+    def note_in(self, result: ExecutionResult) -> None:
+        """Notes it in the result of a cell that the kernel did not finish."""
+        result.state, result.restored_from, result.lost_executions = "rolled back", self.checkpoint, list(self.lost)

@@ -1,7 +1,7 @@
-"""What each field of a message takes: types, closed sets of words, and how much.
+"""What each field of a message accepts: types, closed sets of words, and sizes.
 
-Kernels run untrusted code, which can write to the socket: what our own guest would not send is refused on arrival, so
-that nothing behind the wire has to expect it.
+Kernels run untrusted code, which can write to the socket. Anything that our own guest would not send is rejected on
+arrival, so the rest of the host never sees it.
 """
 
 from __future__ import annotations
@@ -19,36 +19,42 @@ keep_builtins(globals())
 MAX_MIME_TYPES = 100
 MAX_MIME_TYPE = 255
 
-# Characters of what a display is updated by: IPython makes 32, people take paths and sentences.
+# Characters of a display's id: IPython makes 32, people use paths and sentences.
 MAX_DISPLAY_ID = 1_000
 
-# Names in each list of what a cell changed, and their characters: more than `import *` of the largest libraries brings.
+# Names in each list of changed variables, and characters of a name: `import *` of the largest libraries stays below.
 MAX_CHANGED = 2_000
 MAX_VARIABLE = 256
 
-# Characters of an error's value, and of its traceback, for a caller who wants more or all: both fit one message,
-# whatever it takes to escape them. Of a traceback so many lines are told apart; what follows stays together.
+# Characters of a cell's value as JSON.
+MAX_VALUE = 1_000_000
+
+# Characters of an error's value and of its traceback, for a caller without a lower limit: both fit one message even
+# when every character is escaped. A traceback is split into at most this many lines; the last holds the rest.
 MAX_ERROR = 2 * 1024 * 1024
 MAX_LINES = 10_000
 
 # Buffers of one comm message: a widget that shows a table has one for each column.
 MAX_BUFFERS = 10_000
 
-# Characters of the id under which a front end knows an execution; Jupyter's have 50 at most.
+# Characters of a front end's own id of an execution; Jupyter's have 50 at most.
 MAX_PARENT = 256
 
-# Characters of a cell's code that watchers are told.
+# Characters of a cell's code that are sent to watchers.
 MAX_TOLD_CODE = 1_000_000
 
 # What Jupyter calls the messages of comms.
 COMM_KINDS = ("comm_open", "comm_msg", "comm_close")
+
+# An exit status is a C int.
+_LARGEST_STATUS = 2**31
 
 # Characters in the name of a tool, a server or an exception.
 _LONGEST_NAME = 1_000
 
 
 def find_fault(kind: str, values: list[Any]) -> str:
-    """Returns what is wrong with the fields of a message, nothing if they are what it takes."""
+    """Returns what is wrong with the fields of a message, or an empty text."""
     for value, (name, types, check) in zip(values, SCHEMA[kind][1], strict=True):
         if type(value) not in types or (check is not None and value is not None and not check(value)):
             return f"{kind}.{name} cannot be {_beginning(value)}"
@@ -56,14 +62,14 @@ def find_fault(kind: str, values: list[Any]) -> str:
 
 
 def _beginning(value: object) -> str:
-    """Returns what can be said of a value at little cost, however large it is."""
+    """Returns a short description of a value, which costs little even if the value is large."""
     if isinstance(value, str):
         return repr(value[:60])
     return repr(value) if isinstance(value, int | float | None) else f"this {type(value).__name__}"
 
 
 def _up_to(most: int) -> Any:
-    """Returns a check of how long a text or a list is."""
+    """Returns a check of the length of a text or a list."""
     return lambda value: len(value) <= most
 
 
@@ -79,7 +85,7 @@ def _all_of(*types: type) -> Any:
 
 
 def _is_id(value: str) -> bool:
-    """Tells whether the state file, which says what runs, has room for an execution's id."""
+    """Tells whether an execution's id fits into the state file."""
     return len(value) <= 32 and value.isascii() and "\0" not in value
 
 
@@ -101,8 +107,8 @@ def _are_variables(names: object) -> bool:
     return all(type(name) is str and len(name) <= MAX_VARIABLE for name in names)
 
 
-# How a field is checked by its annotation: the types that it takes, and what else is asked of a value that is not None.
-# Most fields need no call: reading a message is a large part of what a short cell costs the host.
+# By annotation: the types that a field accepts, and a further check of a value that is not None. Most fields need no
+# call, because reading messages is a large part of what a short cell costs the host.
 _CHECKS: dict[str, tuple[tuple[type, ...], Any]] = {
     "str": ((str,), None),
     "Language": ((str,), _one_of("python", "bash", "comm")),
@@ -113,13 +119,13 @@ _CHECKS: dict[str, tuple[tuple[type, ...], Any]] = {
     "list[str]": ((list,), _all_of(str)),
     "dict[str, float]": ((dict,), _all_of(int, float)),
     "bytes": ((bytes,), None),  # the raw part
-    "list[bytes]": ((list,), _up_to(MAX_BUFFERS)),  # made of the raw part too
-    "dict[str, bytes]": ((dict,), _is_bundle),  # made of the raw part, which is bytes
+    "list[bytes]": ((list,), _up_to(MAX_BUFFERS)),  # split from the raw part
+    "dict[str, bytes]": ((dict,), _is_bundle),  # split from the raw part
     "dict[str, Any]": ((dict,), None),
     "dict[str, list[str]] | None": ((dict, type(None)), _is_changed),
 }
 
-# Fields that take less than their annotation says.
+# Fields that accept less than their annotation says.
 _NARROWER = {
     "Execute.id": lambda value: _is_id(value) and value != "",
     "Execute.key": _is_id,
@@ -128,11 +134,13 @@ _NARROWER = {
     "Output.name": _one_of("stdout", "stderr"),
     "Display.kind": _one_of("display_data", "execute_result", "update_display_data", "error"),
     "Display.data": _is_bundle,
+    "Display.value": _up_to(MAX_VALUE),
     "Display.display_id": _up_to(MAX_DISPLAY_ID),
     "Ask.server_name": _up_to(_LONGEST_NAME),
     "Ask.tool_name": _up_to(_LONGEST_NAME),
     "Comm.msg_type": _one_of(*COMM_KINDS),
     "Done.status": _one_of("ok", "error", "aborted"),
+    "Done.exit_code": lambda value: abs(value) < _LARGEST_STATUS,
     "Done.ename": _up_to(_LONGEST_NAME),
 }
 
@@ -143,10 +151,7 @@ def _choose_check(kind: str, name: str, annotation: str) -> tuple[str, tuple[typ
 
 
 SCHEMA = {
-    cls.__name__: (
-        cls,
-        [_choose_check(cls.__name__, name, hint) for name, hint in cls.__annotations__.items()],
-    )
+    cls.__name__: (cls, [_choose_check(cls.__name__, name, hint) for name, hint in cls.__annotations__.items()])
     for cls in vars(m).values()
     if isinstance(cls, type) and issubclass(cls, m.Message) and cls is not m.Message
 }

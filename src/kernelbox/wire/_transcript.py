@@ -6,24 +6,35 @@ import base64
 from collections import deque
 
 from kernelbox.wire._bounded import BoundedText, bound, value_limit
+from kernelbox.wire._framing import to_json
+from kernelbox.wire._json import load
 from kernelbox.wire._messages import Clear, Display, Output
-from kernelbox.wire._results import ErrorInfo, OutputItem
+from kernelbox.wire._results import IMAGE_TYPES, ErrorInfo, OutputItem, Picture
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
 # A cell may show more than a person or a model reads: the first and the last this many outputs are kept.
 _ITEMS = 500
 
-# Bytes that the outputs of a result take: text, markup, pictures in base64, metadata and display ids together. The
-# largest picture that a guest sends takes two thirds of it. Events carry all, and are not kept.
+# Bytes of a result's outputs: text, markup, pictures in base64, metadata and display ids together. The largest picture
+# that a guest sends takes two thirds of it. Events carry everything, but are not kept.
 ROOM = 64 * 1024 * 1024
 
-# An output by itself: the object, two dictionaries, its place in a list and a text of one character.
+# The bytes of an empty output: the object, two dictionaries, its place in a list and a text of one character.
 _ITEM_WEIGHT = 640
 
-# Characters that are put together within a millisecond or two.
+# Characters that are joined within a millisecond or two.
 _LONG = 4_000_000
 
 # A character takes four bytes at most.
 _CHARACTER_WEIGHT = 4
+
+
+# Digits of a whole number that needs no reader of JSON.
+_SHORT = 16
 
 
 class Transcript:
@@ -48,6 +59,7 @@ class Transcript:
         self._room = ROOM - 2 * _ITEMS * _ITEM_WEIGHT
         self._cut = False
         self.return_value: str | None = None
+        self.value: Any = None
 
     def add_output(self, message: Output) -> OutputItem:
         """Takes written text; returns it as an event."""
@@ -81,17 +93,21 @@ class Transcript:
             self._cut |= event.text is not text
         if message.kind == "execute_result":
             self.return_value = bound(text, value_limit(self._limit)) if isinstance(text, str) else None
+            value = message.value  # a number, most often
+            self.value = int(value) if value.isdigit() and len(value) < _SHORT else _read_value(value)
         elif message.kind == "error":
             name, said = (writable(str(message.metadata.get(part, ""))) for part in ("ename", "evalue"))
             lines = (event.text or "").rstrip("\n").split("\n")
             event = self._error_item(ErrorInfo(name, bound(said, self._limit), lines))
+        if event.data and not event.data.keys().isdisjoint(IMAGE_TYPES):
+            event.picture = Picture()
         if message.kind != "update_display_data" or not self._update(event):
             self._append(event)
             self._reading.add(event)
         return event
 
     def add_error(self, error: ErrorInfo, *, by_cell: bool) -> None:
-        """Takes what ends the execution: the error of the cell, or why it did not finish."""
+        """Takes the cell's error, or the reason why it did not finish."""
         if by_cell:
             self._before_output()
         self._end_stream()
@@ -116,11 +132,11 @@ class Transcript:
 
     @property
     def is_long(self) -> bool:
-        """Whether it takes long to put the texts together."""
+        """Whether it takes long to join the texts."""
         return self.stdout.held + self.stderr.held > _LONG
 
     def put_together(self) -> None:
-        """Puts the texts together, which are then at hand; each holds up the whole process for a moment."""
+        """Joins the texts, so that reading them is quick later."""
         for collected in (self.stdout, self.stderr, *(() if self._stream is None else self._stream[1:])):
             assert collected.text is not None
         assert self.text is not None
@@ -152,14 +168,14 @@ class Transcript:
             self._stream = None
             self._cut |= bool(collected.cut)
             kept.item.text = collected.text
-            if self._limit > 0:  # else the caller wants all that is written, whatever it takes
+            if self._limit > 0:  # else the caller wants all text, whatever its size
                 self._charge(kept, weigh(kept.item.text))
 
     def _error_item(self, error: ErrorInfo) -> OutputItem:
         return OutputItem("error", text=bound(f"{error.ename}: {error.evalue}", self._limit), data=error.to_dict())
 
     def _text_limit(self) -> int:
-        """Returns how many characters of a stream there is room for; 0 without a limit."""
+        """Returns how many characters of a stream fit; 0 means all."""
         return min(self._limit, max(1, self._room // _CHARACTER_WEIGHT)) if self._limit > 0 else 0
 
     def _append(self, item: OutputItem) -> _Kept:
@@ -188,9 +204,10 @@ class Transcript:
         return bool(shown)
 
     def _fill(self, kept: _Kept, shown: OutputItem, parts: dict[str, int]) -> None:
-        """Gives a kept output what there is room for of one that was shown, the readable part first."""
+        """Copies what fits of a shown output to a kept one, the readable part first."""
         item = kept.item
         item.text = item.display_id = None
+        item.picture = shown.picture
         if shown.text is not None and self._fits(kept, parts[_TEXT]):
             item.text = shown.text
         if shown.display_id and self._fits(kept, parts[_DISPLAY_ID]):
@@ -199,7 +216,7 @@ class Transcript:
         item.metadata = shown.metadata if shown.metadata and self._fits(kept, parts[_METADATA]) else {}
 
     def _fits(self, kept: _Kept, weight: int) -> bool:
-        """Takes the room that a part of an output needs; says if there is not enough."""
+        """Reserves room for a part of an output; False if there is not enough."""
         if weight > self._room:
             self._cut = True
             return False
@@ -219,12 +236,12 @@ class Transcript:
         return self._reading.text
 
 
-# The parts of an output that are no MIME type: a type has a slash in it, or is a name of the user's without a space.
+# The parts of an output other than its MIME types; the leading space tells them apart.
 _TEXT, _DISPLAY_ID, _METADATA = " text", " display id", " metadata"
 
 
 def _weigh_parts(shown: OutputItem) -> dict[str, int]:
-    """Returns the bytes of each part of an output: one that updates a thousand displays is weighed once."""
+    """Returns the size of each part of an output, so that an update of a thousand displays is weighed once."""
     parts = {mime: weigh(mime) + weigh(value) for mime, value in shown.data.items()}
     parts[_TEXT] = 0 if shown.text is None else weigh(shown.text)
     parts[_DISPLAY_ID] = weigh(shown.display_id) if shown.display_id else 0
@@ -233,7 +250,7 @@ def _weigh_parts(shown: OutputItem) -> dict[str, int]:
 
 
 class _Kept:
-    """An output that the result will have, and the bytes it was counted with."""
+    """An output of the future result, and the bytes it was counted with."""
 
     __slots__ = ("item", "weight")
 
@@ -261,8 +278,29 @@ class _Reading:
             self._in_line = False
 
 
+def read_outputs(items: Iterable[OutputItem], limit: int) -> str:
+    """Returns outputs as one text, in order and bounded."""
+    reading = _Reading(limit)
+    for item in items:
+        reading.add(item)
+    return reading.text.text.rstrip()
+
+
+def _read_value(text: str) -> Any:
+    """Returns the value of a cell; None if there is none, or a cell has forged what is not JSON."""
+    if not text:
+        return None
+    try:
+        value = load(text.encode())
+        if "\\u" in text:
+            to_json(value).encode()  # halves of characters can be spelled so
+    except ValueError:
+        return None
+    return value
+
+
 def writable(text: str) -> str:
-    """Returns text that every file and socket takes: lone surrogates as the escapes that Python shows."""
+    """Returns text that every file and socket accepts: lone surrogates become the escapes that Python shows."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -271,7 +309,7 @@ def writable(text: str) -> str:
 
 
 def weigh(value: object) -> int:
-    """Returns the bytes that a JSON value takes; without recursion, because a display may nest as deep as JSON may."""
+    """Returns the bytes that a JSON value takes, without recursion, because displays may nest deeply."""
     if type(value) is str:
         return value.__sizeof__()
     total, rest = 0, [value]
@@ -286,5 +324,5 @@ def weigh(value: object) -> int:
     return total
 
 
-# What sys.getsizeof adds for the garbage collector; more than texts and numbers take.
+# What sys.getsizeof adds for the garbage collector, which is more than texts and numbers take.
 _COLLECTED = 16

@@ -1,9 +1,9 @@
 """`dataclass` and `field` for values that every process loads, without the 10 ms that importing `dataclasses` takes.
 
-The standard module imports `inspect` and compiles several functions for each class, which the command line would pay
-for at every call. A class made here has the same constructor, slots, equality and repr, and is a real dataclass to
-code that asks: `dataclasses.fields`, `asdict`, `replace`, pydantic and `inspect.signature` find what they look for,
-made at that moment. Type checkers see the standard decorator.
+The standard module imports `inspect` and compiles several functions for each class, which would slow down every call
+of the command line. A class made here has the same constructor, slots, equality and repr. `dataclasses.fields`,
+`asdict`, `replace`, pydantic and `inspect.signature` see a real dataclass: the attributes they look for are made at
+that moment. Type checkers see the standard decorator.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ else:
         return decorate
 
 
-# Values of a class that a process has made before it is worth compiling a constructor for it.
+# After this many values of a class it is worth compiling a constructor for it.
 _OFTEN = 50
-
 
 _to_compile: list[Callable[[], object]] = []
 
@@ -55,10 +54,11 @@ class _Factory:
 
 
 class _Described:
-    """An attribute of a class that is worked out when it is first asked for, from a standard twin of the class."""
+    """An attribute of a class that is computed on access, from a standard dataclass with the same fields."""
 
-    def __init__(self, name: str, defaults: dict[str, Any], options: dict[str, bool]) -> None:
+    def __init__(self, name: str, described: type, defaults: dict[str, Any], options: dict[str, bool]) -> None:
         self._name = name
+        self._described = described  # a subclass has no fields of its own
         self._defaults = defaults
         self._options = options
 
@@ -66,11 +66,12 @@ class _Described:
         import dataclasses
         import inspect
 
-        namespace: dict[str, Any] = {"__annotations__": owner.__annotations__, "__module__": owner.__module__}
+        cls = self._described
+        namespace: dict[str, Any] = {"__annotations__": cls.__annotations__, "__module__": cls.__module__}
         for name, default in self._defaults.items():
             made = isinstance(default, _Factory)
             namespace[name] = dataclasses.field(default_factory=default.make) if made else default
-        twin: Any = dataclasses.dataclass(**self._options)(type(owner.__name__, (), namespace))
+        twin: Any = dataclasses.dataclass(**self._options)(type(cls.__name__, (), namespace))
         if self._name == "__signature__":
             return inspect.signature(twin)
         return getattr(twin, self._name)
@@ -90,7 +91,7 @@ def _build(cls: type, *, frozen: bool, eq: bool, repr: bool) -> type:
 
     body["__init__"] = _constructor(names, defaults, finish, compile_now)
     for name in ("__dataclass_fields__", "__dataclass_params__", "__signature__"):
-        body[name] = _Described(name, defaults, options)
+        body[name] = _Described(name, cls, defaults, options)
     if repr:
         body.setdefault("__repr__", _repr)
     if eq:
@@ -104,7 +105,7 @@ def _build(cls: type, *, frozen: bool, eq: bool, repr: bool) -> type:
 
 
 def _constructor(names: tuple[str, ...], defaults: dict[str, Any], finish: bool, compile_now: Any) -> Any:
-    """Returns a constructor that has one compiled when it has been called often; that one also says what is wrong."""
+    """Returns a constructor that compiles and uses a faster one after many calls, or to report wrong arguments."""
     count = len(names)
     store = object.__setattr__
     required = set(names) - defaults.keys()
@@ -127,7 +128,7 @@ def _constructor(names: tuple[str, ...], defaults: dict[str, Any], finish: bool,
                 default = defaults[name]
                 store(self, name, default.make() if type(default) is _Factory else default)
         if finish:
-            self.__post_init__()  # type: ignore[attr-defined]  # looked for by the caller
+            self.__post_init__()  # type: ignore[attr-defined]  # `finish` says that there is one
 
     return __init__
 

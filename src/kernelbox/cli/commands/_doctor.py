@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
+import re
 import shutil
 import sys
 import time
@@ -13,6 +14,8 @@ from kernelbox.api import _sync
 from kernelbox.api._configured import kernels
 from kernelbox.base._config import KernelBoxConfig, unknown_variables
 from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._extras import EXTRAS
+from kernelbox.base._extras import missing as missing_extra
 from kernelbox.base._text import escape
 from kernelbox.cli.terminal._output import emit
 from kernelbox.core._options import KernelOptions
@@ -29,18 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Literal
 
-_OLDEST_PYTHON = (3, 11)
-_PACKAGES = (
-    "comm",
-    "ipykernel",
-    "ipython",
-    "jupyter_client",
-    "matplotlib-inline",
-    "prompt_toolkit",
-    "pygments",
-    "pyzmq",
-)
+    from kernelbox.host.store._record import KernelRecord
 
+_OLDEST_PYTHON = (3, 11)
 # A kernel's files are a few kilobytes; below this nothing else works either.
 _LITTLE_SPACE = 10 * 1024 * 1024
 
@@ -91,8 +85,12 @@ def _check_python() -> Iterator[Check]:
 
 
 def _check_packages() -> Iterator[Check]:
+    """Looks for the packages of the default install, as the installed kernelbox names them."""
     versions, missing = [], []
-    for name in _PACKAGES:
+    for requirement in importlib.metadata.requires("kernelbox") or ():
+        if ";" in requirement:  # of an extra, or of some systems only
+            continue
+        name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
         try:
             versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
@@ -102,6 +100,17 @@ def _check_packages() -> Iterator[Check]:
         yield Check("packages", "failed", f"missing: {', '.join(missing)}", fix)
     else:
         yield Check("packages", "ok", ", ".join(versions))
+
+
+def _check_extras() -> Iterator[Check]:
+    """Shows which of the optional parts are installed; none is needed."""
+    for name, extra in EXTRAS.items():
+        lacking = missing_extra(name)
+        if lacking:
+            found, fix = f"not installed: {extra.purpose}", f"{sys.executable} -m pip install 'kernelbox[{name}]'"
+        else:
+            found, fix = f"installed: {extra.purpose}", ""
+        yield Check(f"kernelbox[{name}]", "ok", found, fix)
 
 
 def _check_settings() -> Iterator[Check]:
@@ -212,50 +221,41 @@ def _check_system() -> Iterator[Check]:
 
 
 def _check_sandbox() -> Iterator[Check]:
-    """Opens a sandboxed kernel. A failure is only a warning: plain kernels still work."""
-    import tempfile
-
-    name = f"doctor-{os.urandom(4).hex()}"
-    with tempfile.TemporaryDirectory() as directory:
-        try:
-            record = _sync.get_or_create(name, cwd=directory, sandbox=True)
-            yield Check("sandbox", "ok", f"{record.sandbox}: kernels opened with sandbox=True are confined")
-        except KernelBoxError as exc:
-            yield Check("sandbox", "warning", f"not available: {exc}")
-        finally:
-            _sync.destroy(name)
+    found = "{}: kernels opened with sandbox=True are confined"
+    yield from _try("sandbox", lambda name, cwd: _sync.get_or_create(name, cwd=cwd, sandbox=True), found)
 
 
 def _check_guard() -> Iterator[Check]:
-    """Opens a guarded kernel. A failure is only a warning: plain kernels still work."""
-    name = f"doctor-{os.urandom(4).hex()}"
-    try:
-        kernels().create(name, KernelOptions(guarded=True))
-        yield Check("guard", "ok", "with require_shell_escape=True, kernels start only approved programs")
-    except KernelBoxError as exc:
-        yield Check("guard", "warning", f"not available: {exc}")
-    finally:
-        _sync.destroy(name)
+    found = "with require_shell_escape=True, kernels start only approved programs"
+    yield from _try("guard", lambda name, cwd: kernels().create(name, KernelOptions(cwd=cwd, guarded=True)), found)
 
 
 def _check_sandbox_in_srt() -> Iterator[Check]:
-    """Opens a kernel in srt, if that is installed. A failure is only a warning."""
-    import tempfile
-
     from kernelbox.host.engines.own._srt_template import find_srt, search_path
 
+    what = "sandbox in srt"
     try:
         program, version = find_srt(search_path())
     except KernelBoxError as exc:
-        yield Check("sandbox in srt", "ok", f"not used: {exc}")
+        yield Check(what, "ok", f"not used: {exc}")
         return
+    found = f"{{}} {version}: {program}"
+    yield from _try(
+        what, lambda name, cwd: _sync.get_or_create(name, cwd=cwd, sandbox=True, sandbox_level="srt"), found
+    )
+
+
+def _try(what: str, open_kernel: Callable[[str, str], KernelRecord], found: str) -> Iterator[Check]:
+    """Opens a confined kernel. A failure is only a warning: plain kernels still work."""
+    import tempfile
+
     name = f"doctor-{os.urandom(4).hex()}"
     with tempfile.TemporaryDirectory() as directory:
         try:
-            record = _sync.get_or_create(name, cwd=directory, sandbox=True, sandbox_level="srt")
-            yield Check("sandbox in srt", "ok", f"{record.sandbox} {version}: {program}")
+            record = open_kernel(name, directory)
+            yield Check(what, "ok", found.format(record.sandbox))
         except KernelBoxError as exc:
-            yield Check("sandbox in srt", "warning", f"not available: {exc}")
+            yield Check(what, "warning", f"not available: {exc}")
         finally:
             _sync.destroy(name)
 
@@ -263,6 +263,7 @@ def _check_sandbox_in_srt() -> Iterator[Check]:
 _CHECKS = (
     _check_python,
     _check_packages,
+    _check_extras,
     _check_settings,
     _check_kernel_type,
     _check_key,

@@ -9,7 +9,7 @@ from kernelbox.api import _sync
 from kernelbox.api._configured import kernels
 from kernelbox.base._errors import InvalidInput
 from kernelbox.base._limits import parse_limits
-from kernelbox.cli.terminal._output import FAILED, INTERRUPTED, emit, emit_line, say
+from kernelbox.cli.terminal._output import FAILED, INTERRUPTED, emit, say
 from kernelbox.core._arguments import check_name
 from kernelbox.core._options import choose_sandbox
 from kernelbox.wire._layout import is_kernel_id
@@ -73,9 +73,14 @@ class CtrlC:
 
 
 def _ask_terminal(request: SyncApprovalRequest) -> bool | str:
+    from kernelbox.base._shown import TOO_LONG, show_whole
     from kernelbox.cli.commands._manage_tools import ask_terminal
 
-    return ask_terminal(str(request))
+    shown = show_whole(request.server_name, request.tool_name, request.tool_args)
+    if shown is None:
+        return TOO_LONG
+    call, args = shown
+    return ask_terminal(f"{call}({', '.join(f'{name}={value}' for name, value in args)})")
 
 
 # Without the option nobody is asked: shell commands run, tool calls are rejected.
@@ -89,11 +94,10 @@ _APPROVE: dict[str | None, Callable[[SyncApprovalRequest], bool | str] | None] =
 
 def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
     def start() -> Iterator[object]:
-        language = "bash" if options.bash else "python"
         return _sync.stream(
             key,
             code,
-            language=language,
+            language="bash" if options.bash else "python",
             timeout=options.timeout,
             images_dir=options.images_dir,
             output_char_limit=options.output_char_limit,
@@ -144,17 +148,15 @@ def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Cal
         return screen.show, screen.finish
     if options.stream:
         return (
-            lambda item: emit_line({"event": "output", **item.to_dict()}),
-            lambda result: emit_line({"event": "result", **result.to_dict()}),
+            lambda item: emit({"event": "output", **item.to_dict()}, indent=None),
+            lambda result: emit({"event": "result", **result.to_dict()}, indent=None),
         )
     return (lambda item: None), (lambda result: emit(result.to_dict()))
 
 
 def _read_key(options: Namespace) -> str:
-    sandbox, limits = (
-        choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level),
-        parse_limits("--limit", options.limit),
-    )
+    sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
+    limits = parse_limits("--limit", options.limit)
     walled = sandbox is not None or limits is not None
     if options.id is None:
         if walled and not _has_death_to_tell(options.name):

@@ -1,10 +1,11 @@
-"""`jupyter`: installs or removes the kernelspec that lets Jupyter find kernelbox kernels."""
+"""`jupyter` and `export`: a kernelspec that lets Jupyter find kernels, and a kernel's history as a notebook."""
 
 from __future__ import annotations
 
 import os
 import sys
 
+from kernelbox.base._extras import require
 from kernelbox.cli.terminal._output import emit
 
 TYPE_CHECKING = False
@@ -13,12 +14,22 @@ if TYPE_CHECKING:
 
 
 def run(options: Namespace) -> int:
-    """Runs the command."""
+    """Installs or removes the kernelspec."""
+    require("jupyter")
     from kernelbox.server.jupyter._kernelspec import install, remove
 
     prefix = sys.prefix if options.sys_prefix else options.prefix and os.path.abspath(options.prefix)
     if options.action == "remove":
         emit({"removed": remove(options.name, prefix=prefix, user=options.user)})
-        return 0
-    emit({"installed": install(options.name, prefix=prefix, kernel=options.kernel), "name": options.name})
+    else:
+        emit({"installed": install(options.name, prefix=prefix, kernel=options.kernel), "name": options.name})
+    return 0
+
+
+def export(options: Namespace) -> int:
+    """Prints what a kernel has run, with its outputs, as a notebook."""
+    from kernelbox.api._configured import kernels
+
+    here = kernels()
+    emit(here.kernel(here.get(options.id if options.name is None else options.name)).notebook())
     return 0

@@ -8,6 +8,7 @@ import sys
 from kernelbox import __version__
 from kernelbox.api import _sync
 from kernelbox.api._configured import kernels
+from kernelbox.api._kernel import Kernel
 from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.base._limits import parse_limits
 from kernelbox.base._text import escape
@@ -46,6 +47,8 @@ def create(options: Namespace) -> int:
 
 def show_all(options: Namespace) -> int:
     here = kernels()
+    if options.all:
+        return _show_everywhere(options)
     records = here.all()
     if options.names:  # for completion scripts; a name that cannot be seen cannot be chosen
         print("\n".join(record.name for record in records if record.name.isprintable()))
@@ -61,6 +64,21 @@ def show_all(options: Namespace) -> int:
         show_table(records)
     else:
         emit({"kernels": [record.to_dict() for record in records]})
+    return 0
+
+
+def _show_everywhere(options: Namespace) -> int:
+    """Shows the kernels of all homes, each with the home that its name belongs to."""
+    found = _sync.list_kernels(all_homes=True)
+    homes = [record.home if isinstance(record, Kernel) else "" for record in found]
+    if options.pretty:
+        from kernelbox.cli.terminal._pretty import show_table
+
+        for home in dict.fromkeys(homes):
+            print(escape(home))
+            show_table([record for record, its in zip(found, homes, strict=True) if its == home])
+    else:
+        emit({"kernels": [{**record.to_dict(), "home": home} for record, home in zip(found, homes, strict=True)]})
     return 0
 
 
@@ -102,8 +120,8 @@ def destroy(options: Namespace) -> int:
 
 
 def wipe(options: Namespace) -> int:
-    names = {record.kernel_id: record.name for record in _sync.list_kernels()}
-    ended = _sync.wipe(stale=options.stale)
+    names = {record.kernel_id: record.name for record in _sync.list_kernels(all_homes=options.all)}
+    ended = _sync.wipe(stale=options.stale, all_homes=options.all)
     text = "\n".join(f"destroyed {names.get(kernel_id, kernel_id)!r}" for kernel_id in ended)
     return _print(options, {"destroyed": ended}, text or "there was nothing to destroy")
 

@@ -34,7 +34,7 @@ def _add(options: Namespace) -> dict[str, Any]:
     name = _need_name(options)
     if bool(options.program) == bool(options.url):
         wrong = "has a command and an address" if options.url else "has no command and no address"
-        advice = "give its command behind --, or its address with --url; one of them"
+        advice = "give its command after --, or its address with --url; one of them"
         raise InvalidInput.saying(f"server {name!r} {wrong}: {advice}")
     params: dict[str, Any]
     if options.url:
@@ -89,9 +89,7 @@ def _refresh(options: Namespace) -> dict[str, Any]:
 
 def _generate(name: str, params: dict[str, Any], root: str, connect_timeout: float | None) -> dict[str, Any]:
     modules = asyncio.run(generate_mcp_sources(name, params, root, connect_timeout=connect_timeout))
-    package = module_name(name)
-    where = os.path.abspath(root)
-    return {"server": name, "package": os.path.join(where, package), "tools": modules}
+    return {"server": name, "package": os.path.join(os.path.abspath(root), module_name(name)), "tools": modules}
 
 
 def _describe(name: str, entry: dict[str, Any]) -> dict[str, Any]:
@@ -119,16 +117,29 @@ def _read_pairs(option: str, pairs: list[str], between: str) -> dict[str, str]:
 
 
 def _unknown(name: str) -> KernelBoxError:
-    return KernelBoxError(f"there is no server {name!r} here; `kernelbox tools list` shows those there are")
+    return KernelBoxError(f"there is no server {name!r} here; `kernelbox tools list` shows the existing ones")
+
+
+# Ends colours that a cell has left on, and a line that it has begun.
+_CLEAR = "\x1b[0m\n"
 
 
 def ask_terminal(question: str) -> bool | str:
-    """Asks the person at the terminal whether a call may run; without a terminal it may not."""
+    """Asks the person at the terminal whether a call may run; without a terminal it may not.
+
+    What a cell has printed can neither hide the question nor take its answer: the question begins a new line, in the
+    usual colours, and what was typed before it is dropped.
+    """
+    import termios
+
     try:
         with open("/dev/tty", "r+b", buffering=0) as terminal:
-            terminal.write(f"Run {question}? [y/N] ".encode())
+            termios.tcflush(terminal, termios.TCIFLUSH)
+            rest = f"{_CLEAR}Run {question}? [y/N] ".encode()
+            while rest:
+                rest = rest[terminal.write(rest) :]
             answer = terminal.readline().decode("utf-8", "replace").strip().lower()
-    except OSError:
+    except (OSError, termios.error):
         return "there is no terminal at which it could be approved; pass --approve all"
     return True if answer in ("y", "yes") else "the person at the terminal said no"
 

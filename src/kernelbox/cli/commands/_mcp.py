@@ -8,6 +8,7 @@ import sys
 from kernelbox.base._config import set_limits
 from kernelbox.base._dotenv import read_dotenv
 from kernelbox.base._environment import add_variables
+from kernelbox.base._extras import require
 from kernelbox.base._limits import parse_limits
 from kernelbox.cli.commands._serve import enter_workspace
 from kernelbox.core._options import choose_sandbox
@@ -29,6 +30,7 @@ def run(options: Namespace) -> int:
     set_limits(parse_limits("--limit", options.limit))
     if options.print_config:
         return _print_config(options)
+    require("mcp")
     chosen = _read_options(options)
     if options.http:
         from kernelbox.server._serving import serve_mcp
@@ -50,9 +52,12 @@ def _read_options(options: Namespace) -> McpOptions:
     variables, unread = read_dotenv(os.path.join(workspace, ".env"))
     if unread:
         print(f"kernelbox: warning: .env has no NAME=value in line {', '.join(map(str, unread))}", file=sys.stderr)
-    refused = add_variables(variables)
+    added, refused = add_variables(variables, options.allow_env)
+    if added:
+        print(f"kernelbox: .env sets {', '.join(added)}", file=sys.stderr)
     if refused:
-        print(f"kernelbox: warning: .env may not set {', '.join(refused)}; set them outside", file=sys.stderr)
+        advice = "set them outside, or name them with --allow-env"
+        print(f"kernelbox: warning: .env may not set {', '.join(refused)}; {advice}", file=sys.stderr)
     return McpOptions(
         workspace=workspace,
         toolsets=tuple(options.toolset),
@@ -63,6 +68,7 @@ def _read_options(options: Namespace) -> McpOptions:
         keep_kernels=options.keep_kernels,
         sandbox=sandbox,
         log_level=options.log_level,
+        plain=options.ipybox,
     )
 
 
@@ -74,6 +80,8 @@ def _print_config(options: Namespace) -> int:
     command = [sys.executable, "-P", "-m", "kernelbox", "mcp", "--workspace", _absolute(options.workspace)]
     if options.toolset != ["ipybox"]:
         command += ["--toolset", ",".join(options.toolset)]
+    for name in options.allow_env:
+        command += ["--allow-env", name]
     if options.approve != "ask":
         command += ["--approve", options.approve]
     if options.approval_timeout != McpOptions.approval_timeout:
@@ -87,7 +95,7 @@ def _print_config(options: Namespace) -> int:
         command += ["--sandbox-config", _absolute(options.sandbox_config)]
     if options.sandbox_level:
         command += ["--sandbox-level", options.sandbox_level]
-    for name in ("require_shell_escape", "keep_kernels", "sandbox"):
+    for name in ("ipybox", "require_shell_escape", "keep_kernels", "sandbox"):
         command += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
     print(client_config(options.print_config, command, options.http))
     print(f"kernelbox: {PLACES[options.print_config]}", file=sys.stderr)

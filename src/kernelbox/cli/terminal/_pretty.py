@@ -71,8 +71,6 @@ class Screen:
         for kind, text in self._excerpt.end():
             self._print(kind, text)
         self._end_streams()
-        for path in result.images:
-            print(paint(f"[image: {escape(str(path))}]", "dim", sys.stdout))
         if result.error is not None:
             lines = "\n".join(result.error.traceback) or f"{result.error.ename}: {result.error.evalue}"
             _write(color_traceback(for_terminal(lines)) + "\n", sys.stderr)

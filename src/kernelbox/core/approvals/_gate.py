@@ -1,7 +1,7 @@
 """The gate: decides every tool call and shell command that a cell asks for, in both APIs.
 
-Who decides, in this order: a rule that denies; an answer that is remembered; a rule that asks; a rule that allows; the
-policy's default; and at last the caller's habit, to ask or to accept. The order of rules does not matter.
+These decide, in this order: a rule that denies; a remembered answer; a rule that asks; a rule that allows; the
+policy's default; and last the caller's habit, to ask or to accept. The order of rules does not matter.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kernelbox.base._shown import show, show_call
 from kernelbox.base._text import spell_out
 from kernelbox.core.approvals._memory import Memory
 from kernelbox.core.approvals._requests import Verdict
-from kernelbox.wire._messages import SHELL_SERVER, Answer
+from kernelbox.wire._messages import HOST_SERVER, SHELL_SERVER, Answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,15 +31,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kernelbox")
 
-# Characters of all that a cell asks for at once: asks that wait take the host's memory, 5,000 characters each beside
-# their arguments.
+# Characters of all pending asks of a cell: each takes the host's memory, 5,000 characters beside its arguments.
 _MOST_WAITING = 64_000_000
 _SIZE_OF_ASK = 5_000
 _TOO_MUCH = "the cell asks for too much at once; ask again when some of it has been answered"
 
 
 class Waiting:
-    """The asks of one execution that wait for their answers, by the memory that they take."""
+    """The pending asks of one execution, by the memory that they take."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
@@ -49,7 +48,7 @@ class Waiting:
         return f"<Waiting {len(self._sizes)} asks, {self._total:,} characters>"
 
     def add(self, ask: Ask) -> Answer | None:
-        """Counts an ask in; returns the answer that refuses it, if there is no room for it."""
+        """Counts an ask; returns the answer that refuses it, if there is no room for it."""
         size = _SIZE_OF_ASK + len(repr(ask.tool_args))
         if self._total + size > _MOST_WAITING:
             return Answer(ask.id, ask.ask, False, _TOO_MUCH)
@@ -58,23 +57,31 @@ class Waiting:
         return None
 
     def remove(self, number: int) -> None:
-        """Counts an ask out."""
+        """Forgets an ask."""
         self._total -= self._sizes.pop(number, 0)
 
 
 class Gate:
-    """Decides the asks of one execution in one kernel. What is remembered for the execution ends with the gate."""
+    """Decides the asks of one execution in one kernel. Answers remembered for the execution end with the gate."""
 
     def __init__(
-        self, record: KernelRecord, policy: ApprovalPolicy, sessions: Sessions, *, shell: Habit, tools: Habit
+        self,
+        record: KernelRecord,
+        policy: ApprovalPolicy,
+        sessions: Sessions,
+        *,
+        shell: Habit,
+        tools: Habit,
+        host: Habit = "ask",
     ) -> None:
-        """`shell` and `tools` are the caller's habits, for what the policy leaves open."""
+        """`shell`, `tools` and `host` are the caller's habits, for what the policy leaves open."""
         self._record = record
         self._policy = policy
         self._sessions = sessions
         self._execution = Memory()
         self._shell = shell
         self._tools = tools
+        self._host = host
         self._waiting = Waiting()
 
     def __repr__(self) -> str:
@@ -87,10 +94,10 @@ class Gate:
         present: Callable[[R], Awaitable[None]],
         call: Callable[[Ask], Awaitable[A]] | None = None,
     ) -> Answer | A:
-        """Returns the one answer to an ask; what `call` returns, if it is an accepted call of a tool.
+        """Returns the one answer to an ask; for an accepted tool call, what `call` returns.
 
-        Where the application must be asked, `present` gets a request of this kind, and returns when it is answered;
-        a request that it leaves open is rejected.
+        If the application must be asked, `present` gets a request of this kind, and returns when it is answered. A
+        request that it leaves open is rejected.
         """
         refusal = self._waiting.add(ask)
         if refusal is not None:
@@ -127,7 +134,7 @@ class Gate:
         remembered = self._execution.covers(ask) or self._sessions.covers(self._record, ask)
         action, reason = self._policy.decide(ask.server_name, ask.tool_name, ask.tool_args, remembered=remembered)
         if action is None:
-            habit = self._shell if ask.server_name == SHELL_SERVER else self._tools
+            habit = {SHELL_SERVER: self._shell, HOST_SERVER: self._host}.get(ask.server_name, self._tools)
             action = "allow" if habit == "accept" else "ask"
         return None if action == "ask" else Verdict(action == "allow", reason)
 

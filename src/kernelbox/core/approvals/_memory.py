@@ -1,4 +1,4 @@
-"""Accepted calls that the application wants to have accepted again without being asked."""
+"""Calls that the application accepted, and that are accepted again without asking."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Memory:
-    """Calls of some tools that are accepted: each the very same call, or what patterns for its arguments match."""
+    """Accepted calls: exactly the same call again, or calls whose arguments match patterns."""
 
     def __init__(self) -> None:
         self._calls: set[tuple[str, str, str]] = set()
@@ -25,7 +25,7 @@ class Memory:
         return f"<Memory of {len(self._calls)} calls, {sum(map(len, self._rules.values()))} rules>"
 
     def keep(self, ask: Ask, patterns: Mapping[str, object] | None) -> None:
-        """Remembers an accepted call, or with patterns the calls of the same tool that they match."""
+        """Remembers an accepted call; with patterns, all calls of the same tool that match them."""
         if patterns is None:
             self._calls.add((ask.server_name, ask.tool_name, as_json(ask.tool_args)))
             return
@@ -67,7 +67,7 @@ class Sessions:
                 self._memories.pop(process, None)
 
 
-# Of the synchronous API, whose calls have no object in common that could keep them.
+# For the synchronous API, whose calls share no object that could hold them.
 shared_sessions = Sessions()
 
 

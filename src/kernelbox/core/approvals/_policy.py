@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _ACTIONS = ("allow", "deny", "ask")
 
-# Programs to which a command is what it is to the shell of `!`.
+# Programs that understand a command as the shell of `!` does.
 _SHELLS = ("bash", "sh")
 
 
@@ -52,7 +52,7 @@ class ApprovalRule:
         object.__setattr__(self, "args", check_patterns(self.args))
 
     def matches(self, server: str, tool: str, args: Mapping[str, object]) -> bool:
-        """Tells whether the rule speaks of this call."""
+        """Tells whether the rule applies to this call."""
         if not fnmatchcase(server, self.server) or not fnmatchcase(tool, self.tool):
             return False
         if self.action != "allow" or server != SHELL_SERVER:
@@ -100,11 +100,11 @@ class ApprovalPolicy:
     def deny(
         self, tool: str = "*", *, server: str = "*", args: Mapping[str, object] | None = None, reason: str = ""
     ) -> ApprovalPolicy:
-        """Adds a rule that rejects calls, whatever else is said about them; returns the policy."""
+        """Adds a rule that rejects calls, even if others allow them; returns the policy."""
         return self._add("deny", tool, server, args, reason)
 
     def ask(self, tool: str = "*", *, server: str = "*", args: Mapping[str, object] | None = None) -> ApprovalPolicy:
-        """Adds a rule that has calls asked for, although another would allow them; returns the policy."""
+        """Adds a rule that asks about calls, even if another would allow them; returns the policy."""
         return self._add("ask", tool, server, args)
 
     def concerns_shell(self) -> bool:
@@ -134,7 +134,7 @@ class ApprovalPolicy:
 
 
 def check_policy(policy: object) -> ApprovalPolicy:
-    """Returns a policy that can be used; None stands for one that says nothing."""
+    """Returns a usable policy; None means an empty one."""
     if policy is None:
         return ApprovalPolicy()
     if not isinstance(policy, ApprovalPolicy):
@@ -143,7 +143,7 @@ def check_policy(policy: object) -> ApprovalPolicy:
 
 
 def check_patterns(args: object) -> dict[str, object]:
-    """Returns a copy of patterns for arguments that can be used."""
+    """Returns a copy of usable patterns for arguments."""
     advice = "use a dict of argument names to patterns: globs, or values that JSON has a form for"
     if not isinstance(args, Mapping) or not all(isinstance(name, str) for name in args):
         raise InvalidInput("the args of a rule", args, advice)
@@ -167,11 +167,11 @@ def _fits(value: object, pattern: object) -> bool:
 
 
 def _is_narrow(value: object, pattern: object) -> bool:
-    """Tells whether a pattern that fits a shell argument says, with its wildcards, what will run."""
+    """Tells whether a pattern that fits a shell argument really says what will run, despite its wildcards."""
     if not isinstance(pattern, str) or pattern == "*":
         return True
     if pattern == _as_text(value) and not set("*?[") & set(pattern):
-        return True  # the very command; one with wildcards in it would be another for the shell
+        return True  # exactly the command; the shell would expand one with wildcards
     return _runs_as_written(_as_text(value))
 
 
@@ -180,10 +180,10 @@ def _as_text(value: object) -> str:
 
 
 def _runs_as_written(command: str) -> bool:
-    """Tells whether a shell takes a command as it stands: one program, and every word what the pattern has seen.
+    """Tells whether a shell runs a command as it is written: one program, and every word as the pattern saw it.
 
-    Quotes are fine: they can hide a space, not start a program. `=`, `-`, `^`, `%`, `@` mean nothing to the shell
-    where the checks below leave them.
+    Quotes are fine: they can hide a space, but not start a program. `=`, `-`, `^`, `%`, `@` mean nothing to the shell
+    where the checks below allow them.
     """
     return _SHELL_SYNTAX.isdisjoint(command) and not _ASSIGNMENT(command) and not _HOME_DIRECTORY(command)
 
@@ -199,8 +199,8 @@ _SHELL_SYNTAX = frozenset(
     "\r\0"  # a terminal goes back to the start of the line; a program sees the end of the text
 )
 
-# `LD_PRELOAD=x.so ls` runs something else than `ls`.
+# `LD_PRELOAD=x.so ls` does not just run `ls`.
 _ASSIGNMENT = re.compile(r"\s*\w+\+?=").match
 
-# `~` and `~user` where the shell puts in a directory; not `HEAD~1`.
+# `~` and `~user` where the shell inserts a directory; not `HEAD~1`.
 _HOME_DIRECTORY = re.compile(r"(?:^|[\s=:])~").search

@@ -24,7 +24,7 @@ def read_policy(path: str) -> ApprovalPolicy:
 
 
 def parse_policy(content: object, path: str) -> ApprovalPolicy:
-    """Returns the policy that the content of a file describes; a word that means nothing is an error."""
+    """Returns the policy that the content of a file describes; unknown words are errors."""
     if not isinstance(content, dict) or content.keys() - {"default", "rules"}:
         raise InvalidInput("the policy", path, _ADVICE)
     rules = content.get("rules", [])

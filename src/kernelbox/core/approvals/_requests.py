@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelbox.base._errors import ApprovalClosed, InvalidInput
+from kernelbox.base._owning import Handle
 from kernelbox.base._shown import show_call
 from kernelbox.base._text import spell_out
 from kernelbox.core.approvals._policy import check_patterns
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer to a request. `patterns` say which calls are remembered; None means the very same one."""
+    """The answer to a request. `patterns` say which calls are remembered; None means exactly the same one."""
 
     accepted: bool
     reason: str = ""
@@ -35,14 +36,14 @@ class Verdict:
         return f"rejected: {self.reason}" if self.reason else "rejected"
 
 
-class PendingRequest:
-    """What requests of both APIs share: who asks for what, and one answer."""
+class PendingRequest(Handle):
+    """The base of both APIs' requests: a call that waits for one answer."""
 
     def __init__(self, server_name: str, tool_name: str, tool_args: dict[str, Any], *, id: str = "") -> None:
         self.id = id
         self.server_name = server_name
         self.tool_name = tool_name
-        # A copy: what the application does with it does not change what is shown and decided.
+        # A copy: changes by the application do not change what is shown and decided.
         self.tool_args: dict[str, Any] = _copy(tool_args)
         self.verdict: Verdict | None = None
         self._call = (server_name, tool_name, tool_args)
@@ -71,9 +72,9 @@ class PendingRequest:
             self._settle(Verdict(False, reason))
 
     def on_decision(self, callback: Callable[[bool], object]) -> None:
-        """Has a function called once, when the request is answered or closed, with whether it was accepted.
+        """Calls a function once, when the request is answered or closed, with whether it was accepted.
 
-        If that is so already it is called at once. What it raises is logged.
+        If it already is, the function is called at once. Exceptions that it raises are logged.
         """
         if self.verdict is None:
             self._watchers.append(callback)
@@ -101,7 +102,7 @@ class PendingRequest:
 
 
 class ApprovalRequest(PendingRequest):
-    """A tool call or shell command that waits for `accept()` or `reject()`; nothing of it has run.
+    """A tool call or shell command that waits for `accept()` or `reject()`; it has not run.
 
     One that tests make for themselves has its answer passed to `respond`, True or False.
     """
@@ -161,10 +162,10 @@ class SyncApprovalRequest(PendingRequest):
 def _tell(callback: Callable[[bool], object], accepted: bool) -> None:
     try:
         callback(accepted)
-    except Exception:  # the application's own, which must not keep others from hearing of the answer
+    except Exception:  # the application's own function must not keep the others from being called
         import logging
 
-        logging.getLogger("kernelbox").exception("a function that on_decision was given has failed")
+        logging.getLogger("kernelbox").exception("a function passed to on_decision has failed")
 
 
 def _copy(value: Any) -> Any:

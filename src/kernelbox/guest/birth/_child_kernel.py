@@ -6,11 +6,13 @@ import contextlib
 import os
 import signal
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernelbox.guest._descriptors import Descriptors
-from kernelbox.wire._messages import Spawn
+from kernelbox.wire import _kernel_state as _state
+from kernelbox.wire._layout import STATE
+from kernelbox.wire._messages import Foster, Spawn
 
 if TYPE_CHECKING:
     from kernelbox.guest.walls._limit_watch import Excess, LimitWatch
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 # has come to an end, and its owner's lifeline. For limits that are looked after: its state file, until the kernel has
 # reported. In a sandbox: a descriptor of the first process, by which that is killed, because it is a child of the
 # maker's, who reaps it; what keeps that alive, until the kernel alone does; what shows the kernel that we are there.
-HELD = ("directory", "stdout", "stderr", "opening", "lifeline", "state", "first process", "alive", "here")
+# For copies: the link on which they present themselves, and the door at which hosts ask for them; of a copy that is not
+# our child a descriptor of its process.
+SANDBOX = ("first process", "alive", "here")
+HELD = ("directory", "stdout", "stderr", "opening", "lifeline", "state", "link", "door", *SANDBOX)
 
 
 @dataclass(slots=True)
@@ -43,6 +48,22 @@ class ChildKernel:
     """What looks after its limits, if it has any."""
     excess: Excess | None = None
     """The limit that it is ended for."""
+    checkpoint: int = 0
+    """Its number, if it is a checkpoint of the kernel."""
+    announced: Foster | None = None
+    """What a host has said of it, if it is a copy whose start has not come to an end."""
+    shared_watch: LimitWatch | None = None
+    """What looks after the limits of the kernel, if this is a checkpoint of it, or an heir that has not its place."""
+    groups: list[str] = field(default_factory=list)
+    """The control groups that it shares with its checkpoints."""
+    execution: str | None = None
+    """What it ran when an heir took its place, and its state file."""
+    is_disinherited: bool = False
+    """Whether it was an heir that has not taken its place."""
+
+    def note_execution(self) -> None:
+        """Takes note of what the kernel runs."""
+        self.execution = running_execution(self.held["directory"])
 
     def kill_first(self) -> None:
         """Ends the first process of its sandbox, and with it everything in the sandbox, however fast it forks."""
@@ -57,8 +78,9 @@ class ChildKernel:
 
     @property
     def watched(self) -> list[int]:
-        """What becomes readable when the opener has said something or ended, or the owner has."""
-        return [self.held[name] for name in ("opening", "lifeline") if name in self.held]
+        """What becomes readable when the opener has said something or ended, or the owner has ended, or a copy presents
+        itself, or a process has ended that is not our child."""
+        return [self.held[name] for name in ("opening", "lifeline", "link", "process") if name in self.held]
 
     @property
     def is_reachable(self) -> bool:
@@ -101,3 +123,18 @@ def identify(name: str, directory: int) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return info.st_dev, info.st_ino
+
+
+def running_execution(directory: int) -> str:
+    """Returns the execution that a kernel runs, or ran when it ended: what it wrote last belongs to that one."""
+    try:
+        fd = os.open(STATE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    except OSError:
+        return ""
+    try:
+        state = _state.parse(os.read(fd, _state.SIZE))
+    except OSError:
+        return ""  # a cell has put something else there
+    finally:
+        os.close(fd)
+    return state.running if state is not None else ""

@@ -1,11 +1,11 @@
-"""How a template makes the process of a kernel: a forker for each kind, and the requests that it is asked for."""
+"""How a template makes the process of a kernel: the forker of plain kernels, and the requests for processes."""
 
 from __future__ import annotations
 
 import os
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kernelbox.guest._descriptors import Descriptors
 from kernelbox.wire._messages import Spawn
@@ -37,13 +37,13 @@ class ForkRequest:
     """Why there is no sandbox for it."""
 
 
-class Forker(Protocol):
-    """Makes processes of one kind. What it needs before it can fork may take a while: then a request waits."""
+class Forker:
+    """Forks this process, and nothing else. Others need something first, which may take a while: a request waits."""
 
-    sandboxed: bool
-    files_per_kernel: int
-    """How many descriptors stay open in the template for each kernel."""
-    fault: str
+    sandboxed = False
+    # The descriptors that stay open in the template for each kernel: its two pipes, its directory, its lifeline.
+    files_per_kernel = 4
+    fault = ""
     """Why no process can be made here; "" if it can."""
 
     def start(self) -> None:
@@ -55,57 +55,31 @@ class Forker(Protocol):
     @property
     def waiting(self) -> int:
         """How many requests wait."""
+        return 0
 
     @property
     def watched(self) -> tuple[int, ...]:
         """Descriptors that become readable when `take` has something new."""
+        return ()
 
     def ask(self, request: ForkRequest) -> bool:
         """Prepares for a process; returns whether it can be forked at once. Raises ForkerGone."""
+        return True
 
     def take(self) -> ForkRequest:
         """Returns a request that has waited, and whose process can be forked now. Raises ForkerGone."""
+        raise AssertionError("no request waits here")
 
     def fork(self, request: ForkRequest) -> int:
         """Forks, and returns as fork(2) does; raises OSError or CannotFork."""
+        return os.fork()
 
     def entry(self, request: ForkRequest) -> SandboxEntry | None:
         """Returns, in the child, how it enters its sandbox; None if it has none."""
+        return None
 
     def note(self, kernel: ChildKernel) -> None:
         """Takes note of a kernel that is ready."""
 
     def give_up(self, request: ForkRequest) -> None:
         """Forgets what was prepared for a process that is not forked."""
-
-
-class PlainForker:
-    """Forks this process, and nothing else."""
-
-    sandboxed = False
-    # Of each kernel: what both of its pipes are read by, its directory, its lifeline.
-    files_per_kernel = 4
-    fault = ""
-
-    waiting = 0
-    watched: tuple[int, ...] = ()
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def ask(self, request: ForkRequest) -> bool:
-        return True
-
-    def take(self) -> ForkRequest:
-        raise AssertionError("no request waits here")
-
-    def fork(self, request: ForkRequest) -> int:
-        return os.fork()
-
-    def entry(self, request: ForkRequest) -> SandboxEntry | None:
-        return None
-
-    def note(self, kernel: ChildKernel) -> None: ...
-
-    def give_up(self, request: ForkRequest) -> None: ...

@@ -19,10 +19,17 @@ import termios
 import time
 from typing import TYPE_CHECKING
 
-from kernelbox.guest._process_tree import become_subreaper, children, has_lost_main_thread, kill_descendants
-from kernelbox.guest.birth._child_kernel import ChildKernel
-from kernelbox.wire import _kernel_state as _state
-from kernelbox.wire._layout import DEATH, STATE
+from kernelbox.guest._process_tree import (
+    become_subreaper,
+    children,
+    descendants,
+    has_lost_main_thread,
+    kill_descendants,
+)
+from kernelbox.guest.birth._adoption import Adoptions
+from kernelbox.guest.birth._child_kernel import ChildKernel, running_execution
+from kernelbox.guest.birth._exit_status import read_exit_code
+from kernelbox.wire._layout import DEATH
 from kernelbox.wire._messages import SETTLED
 
 if TYPE_CHECKING:
@@ -33,6 +40,9 @@ _LAST_WORDS = 1024 * 1024
 
 # Seconds that what was killed in a control group may take to end; it has been told, and only the system is waited for.
 _GROUP_PATIENCE = 2.0
+
+# Times that what a kernel has left in its sandbox is looked for and killed.
+_ROUNDS = 100
 
 # What a pipe has room for, pipe(7), and what every user may enlarge it to (fs.pipe-max-size). The kernel must be able
 # to take so much when a cell ends: `_READS` in guest/output/_outbox.py.
@@ -49,11 +59,9 @@ class Keeper:
         self.kernels: dict[int, ChildKernel] = {}
         self.of_sandboxes: set[int] = set()
         """The maker, and the first processes of sandboxes, which become our children if the maker ends."""
+        self.adoptions = Adoptions(self)
         self._oom_kills = self._oom_kills_seen = _count_oom_kills()
         become_subreaper()
-
-    def __repr__(self) -> str:
-        return f"<Keeper of {len(self.kernels)} kernels>"
 
     @property
     def patience(self) -> float:
@@ -70,7 +78,10 @@ class Keeper:
                 kept.excess = kept.watch.look()
             if kept.excess is not None and kept.excess[0] == "disk" and kept.watch.spare(self._others(pid)):
                 kept.excess = None
-            if kept.excess is not None and kept.first:
+            if kept.excess is not None and kept.first and self.family(kept):
+                kill_descendants(pid)
+                self.kill(pid)  # what it leaves in the sandbox is ended when it has
+            elif kept.excess is not None and kept.first:
                 kept.kill_first()
             elif kept.excess is not None:
                 kill_descendants(pid)  # first: they become others' children when it has ended
@@ -116,42 +127,112 @@ class Keeper:
 
     def kill(self, pid: int) -> None:
         """Kills a kernel that has not been reaped."""
-        if pid in self.kernels:
+        kept = self.kernels.get(pid)
+        if kept is not None and "process" in kept.held:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(kept.held["process"], signal.SIGKILL)
+        elif kept is not None:
             kill(pid)
+
+    def wait(self, pid: int) -> None:
+        """Waits for a child that was killed, and takes note of its end."""
+        kept = self.kernels.get(pid)
+        if kept is None:
+            return
+        if "process" in kept.held:
+            poller = select.poll()
+            poller.register(kept.held["process"], select.POLLIN)
+            poller.poll(_GROUP_PATIENCE * 1000)
+            self._write_down(pid, -signal.SIGKILL)
+        else:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            self.reap()
 
     def heed(self, descriptor: int) -> None:
         """Ends a kernel whose owner has gone, or whose opener went before the start was over."""
-        for pid, kept in self.kernels.items():
+        if self.adoptions.give_up(descriptor):
+            return
+        for pid, kept in list(self.kernels.items()):
             match kept.held.name_of(descriptor):
                 case "lifeline":
                     self.kill(pid)
                 case "opening":
-                    if os.read(descriptor, len(SETTLED)) != SETTLED:
-                        kept.reason = "its start was cut short"
-                        self.kill(pid)
-                    kept.held.close("opening")
+                    self.adoptions.settle(pid, kept, settled=os.read(descriptor, len(SETTLED)) == SETTLED)
+                case "link":
+                    self.adoptions.heed(kept)
+                case "process":
+                    self._write_down(pid, read_exit_code(descriptor))
 
-    def _write_down(self, pid: int, code: int) -> None:
+    def _write_down(self, pid: int, code: int | None) -> None:
         kept = self.kernels.pop(pid)
-        kept.kill_first()  # it ends when its kernel has been reaped: it must not be waited for here
+        family = self.family(kept)
+        if not family:
+            kept.kill_first()  # it ends when its kernel has been reaped: it must not be waited for here
+        else:
+            self._pass_on(kept, family)
+        if kept.checkpoint or kept.is_disinherited:
+            self._forget(pid, kept, alone=not family)
+            return
         oom_kills = _count_oom_kills()
         note: dict[str, object] = {
             "reason": kept.reason,
             "start_time": kept.start_time,
-            "signal": -code if code < 0 else None,
-            "exit_status": code if code >= 0 else None,
+            "signal": -code if code is not None and code < 0 else None,
+            "exit_status": code if code is not None and code >= 0 else None,
             "out_of_memory": code == -signal.SIGKILL and oom_kills > self._oom_kills,
             "at": time.time(),
-            "execution": _running(kept.held["directory"]),
+            "execution": running_execution(kept.held["directory"]) if kept.execution is None else kept.execution,
             "last_words": [_read_rest(pipe) for pipe in kept.outputs],
         }
         self._oom_kills = self._oom_kills_seen = oom_kills
         self._end_orphans(pid)
         if kept.watch is not None:
             note["excess"] = kept.excess or kept.watch.find_cause(code)
-            _remove_groups(kept.watch.groups)
-            kept.watch.leave(self._others(pid))
+            kept.watch.close() if family else kept.watch.leave(self._others(pid))
+        if not family:
+            _remove_groups(kept.groups)
         write_note(kept.held["directory"], note)
+        kept.held.close_all()
+
+    def family(self, kept: ChildKernel) -> list[ChildKernel]:
+        """Returns the other processes of the same kernel: its checkpoints, itself if this is one, an heir."""
+        return [other for other in self.kernels.values() if other.kernel_id == kept.kernel_id and other is not kept]
+
+    def _pass_on(self, kept: ChildKernel, family: list[ChildKernel]) -> None:
+        """Leaves to the family of a process that has ended what they share, and ends what it has left in a sandbox."""
+        if "door" in kept.held:
+            family[0].held.keep("door", kept.held.take("door"))
+        if kept.watch is not None:
+            resting = kept.watch.pass_on(0, -1, -1)
+            for relative in family:
+                if relative.shared_watch is kept.watch:
+                    relative.shared_watch = resting
+        if kept.first and not kept.checkpoint:
+            self._clear_sandbox(kept)
+
+    def _clear_sandbox(self, kept: ChildKernel) -> None:
+        """Ends all in a sandbox but the first process and what is known here: the checkpoints of a kernel."""
+        for _ in range(_ROUNDS):
+            left = [pid for pid in descendants(kept.first) if self._is_orphan(pid)]
+            if not left:
+                return
+            for pid in left:
+                kill(pid)
+        kept.kill_first()  # it forks faster than it can be killed
+
+    def _forget(self, pid: int, kept: ChildKernel, *, alone: bool) -> None:
+        """Forgets a checkpoint that has ended, or an heir that has not taken its place; `alone` says that its kernel
+        and the other checkpoints are gone."""
+        self._end_orphans(pid)
+        if kept.shared_watch is not None:
+            kept.shared_watch.checkpoints.discard(pid)
+            if alone:
+                kept.shared_watch.leave(self._others(pid))
+        for name in kept.entrances if kept.checkpoint else ():
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=kept.held["directory"])
+        if alone:
+            _remove_groups(kept.groups)
         kept.held.close_all()
 
     def _end_orphans(self, dead: int) -> None:
@@ -162,7 +243,12 @@ class Keeper:
 
     def _is_orphan(self, pid: int) -> bool:
         """Tells whether a child is unknown here."""
-        return pid not in self.kernels and pid not in self.of_sandboxes
+        if pid in self.kernels or pid in self.of_sandboxes:
+            return False
+        try:
+            return os.getsid(pid) not in self.kernels  # else it is a copy that has not presented itself yet
+        except OSError:
+            return True
 
 
 def appoint_keeper(descriptor: int) -> None:
@@ -264,21 +350,6 @@ def _count_oom_kills() -> int:
             return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
     except OSError:
         return 0
-
-
-def _running(directory: int) -> str:
-    """Returns the execution that a kernel ran when it ended: what it wrote last belongs to that one."""
-    try:
-        fd = os.open(STATE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
-    except OSError:
-        return ""
-    try:
-        state = _state.parse(os.read(fd, _state.SIZE))
-    except OSError:
-        return ""  # a cell has put something else there
-    finally:
-        os.close(fd)
-    return state.running if state is not None else ""
 
 
 def _read_rest(pipe: int) -> str:

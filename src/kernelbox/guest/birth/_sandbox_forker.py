@@ -1,25 +1,31 @@
-"""How a template forks sandboxed kernels: its maker makes the sandboxes, and requests wait for them."""
+"""How a template forks sandboxed kernels: its maker makes the sandboxes, and requests wait for them.
+
+A template that runs in srt (sandbox-runtime) forks them into sandboxes that share srt's network.
+"""
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
-from kernelbox.guest.birth._forker import CannotFork, ForkerGone, ForkRequest
+from kernelbox.guest.birth._forker import CannotFork, Forker, ForkerGone, ForkRequest
 from kernelbox.guest.birth._specialize import SandboxEntry
 from kernelbox.guest.walls._confine import enter_user_namespace, fork_beside
 from kernelbox.guest.walls._maker import GREETING, Maker
 from kernelbox.guest.walls._system_calls import Unarmed
-from kernelbox.wire._confinement import describe_failure
+from kernelbox.wire._layout import KEPT
 
 if TYPE_CHECKING:
     from kernelbox.guest.birth._child_kernel import ChildKernel
     from kernelbox.guest.birth._keeper import Keeper
 
 
-class SandboxForker:
+class SandboxForker(Forker):
     """Has sandboxes made, and forks kernels into them.
 
     Creating it moves the calling process into a user namespace of its own. Where that is not allowed, `fault` says why.
@@ -40,7 +46,7 @@ class SandboxForker:
         try:
             enter_user_namespace()
         except Unarmed as exc:
-            self.fault = describe_failure(exc.step, exc.error)
+            self.fault = str(exc)
 
     def start(self) -> None:
         self._maker = Maker()
@@ -97,13 +103,48 @@ class SandboxForker:
         try:
             return fork_beside(request.given["first process"])
         except Unarmed as exc:
-            raise CannotFork(describe_failure(exc.step, exc.error)) from exc
+            raise CannotFork(str(exc)) from exc
 
     def entry(self, request: ForkRequest) -> SandboxEntry | None:
         return SandboxEntry(self._user)
 
-    def note(self, kernel: ChildKernel) -> None: ...
-
     def give_up(self, request: ForkRequest) -> None:
         """Forgets a sandbox, which ends with the descriptor that keeps it alive."""
         self._keeper.of_sandboxes.discard(request.first)
+
+
+# What shells set by themselves; TMPDIR, which srt sets, names a directory that kernels have no use for.
+_NOT_FROM_SRT = {"PWD", "OLDPWD", "SHLVL", "_", "TMPDIR"}
+
+
+@dataclass(frozen=True, slots=True)
+class EnclosingSrt:
+    """What tells this srt from others, and the variables by which programs find its proxy."""
+
+    token: str
+    variables: dict[bytes, bytes]
+
+    @classmethod
+    def around_us(cls, token: str, given: Sequence[str]) -> Self:
+        """Returns the srt that we run in; `given` are the names of the variables that it was started with."""
+        own = {name: value for name, value in os.environ.items() if name not in {*given, *_NOT_FROM_SRT}}
+        return cls(token, {os.fsencode(name): os.fsencode(value) for name, value in own.items()})
+
+
+class SrtForker(SandboxForker):
+    """Forks kernels into sandboxes that share the network of srt: it leads to srt's proxy."""
+
+    own_network = False
+
+    def __init__(self, keeper: Keeper, srt: EnclosingSrt) -> None:
+        super().__init__(keeper)
+        self._srt = srt
+
+    def entry(self, request: ForkRequest) -> SandboxEntry | None:
+        return SandboxEntry(self._user, self._srt.variables, request.opener)
+
+    def note(self, kernel: ChildKernel) -> None:
+        """Marks the kernel's directory with this srt: when srt ends, its parent reports why the kernel died."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        with open(os.open(KEPT, flags, 0o600, dir_fd=kernel.held["directory"]), "w") as file:
+            json.dump({"token": self._srt.token, "start_time": kernel.start_time}, file)

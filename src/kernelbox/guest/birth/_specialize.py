@@ -12,7 +12,6 @@ import faulthandler
 import gc
 import mmap
 import os
-import random
 import resource
 import socket
 import sys
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kernelbox.guest._descriptors import Descriptors, read_file
 from kernelbox.guest._process_tree import become_subreaper, die_with_parent
+from kernelbox.guest.copies._library_state import reseed
 from kernelbox.guest.programs._command_environment import keep_given_directory, keep_given_environment
 from kernelbox.guest.serve._identity import Identity
 from kernelbox.wire._framing import encode
@@ -48,12 +48,9 @@ READY, READY_WITH_KEEPER = b"ready", b"ready with keeper"
 
 # What a kernel has open in its sandbox; all else might be a way out.
 _INSIDE = (
-    *("listener", "state", "log", "environment", "report", "runner", "filter", "keeper", "alive"),
-    *("stdout", "stdout writer", "stderr", "stderr writer"),
+    *("listener", "state", "log", "cells", "older cells", "environment", "report", "runner", "filter", "keeper"),
+    *("alive", "link to keeper", "stdout", "stdout writer", "stderr", "stderr writer"),
 )
-
-# What the generator behind `numpy.random.rand` consists of.
-_MT19937_WORDS = 624
 
 _exit = os._exit
 
@@ -100,6 +97,7 @@ def specialize(birth: Birth) -> NoReturn:
             identity, scratch = _identify(birth), ""
         else:
             identity, scratch = _open_sandboxed(birth, birth.entry, watched=watched)
+        identity.watched = watched
         keep_given_environment()
         _start_runner(identity, birth)
         kernel = _build(identity, birth.spawn, scratch)
@@ -132,7 +130,7 @@ def _open(birth: Birth) -> None:
     _take_environment(birth)
     if hasattr(time, "tzset"):
         time.tzset()
-    _reseed()
+    reseed()
     resource.setrlimit(resource.RLIMIT_NOFILE, birth.files_limit)
 
 
@@ -149,6 +147,9 @@ def _identify(birth: Birth) -> Identity:
         inputs=(given["stdout writer"], given["stderr writer"]),
         state_file=given["state"],
         memory=mmap.mmap(given["state"], 0),
+        cells=(given["cells"], given["older cells"]),
+        log=given["log"],
+        link=given.get("link to keeper") or -1,
         lifeline=given.get("keeper"),
         alive=given.get("alive"),
     )
@@ -176,18 +177,11 @@ def _open_sandboxed(birth: Birth, entry: SandboxEntry, *, watched: bool) -> tupl
         _take_limits(birth, alone=True)
         give_up_privileges(program)
     except Unarmed as exc:
-        from kernelbox.wire._confinement import describe_failure
-
-        raise RuntimeError(describe_failure(exc.step, exc.error)) from exc
-    if entry.opener is not None:
-        _introduce(entry.opener, birth.spawn.kernel_id)
+        raise RuntimeError(str(exc)) from exc
+    if entry.opener is not None:  # outside of srt this process has another pid, which the opener must learn
+        with entry.opener as opener:
+            opener.sendall(encode(Introduced(birth.spawn.kernel_id)))
     return identity, scratch
-
-
-def _introduce(opener: socket.socket, kernel_id: str) -> None:
-    """Shows the opener which process this is: outside of srt it has another number than the one that we know."""
-    with opener:
-        opener.sendall(encode(Introduced(kernel_id)))
 
 
 def _start_runner(identity: Identity, birth: Birth) -> None:
@@ -256,7 +250,10 @@ def _build(identity: Identity, spawn: Spawn, scratch: str) -> KernelProcess:
     shell.profile_dir.place(scratch or os.path.join(spawn.directory, PROFILE))
     gc.enable()
     if scratch:
+        from kernelbox.guest.birth._own_path import complete_path
+
         # The template, which is outside, does without directories that cells can write; programs in here do not.
+        complete_path()
         given = map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
         packages = f"{scratch}/{PACKAGES}"
         sys.path[:0] = [path for path in given if path not in (packages, *sys.path)]
@@ -307,13 +304,3 @@ def _take_environment(birth: Birth) -> None:
         if now.get(name) != value:
             os.putenv(name, value)
             now[name] = value
-
-
-def _reseed() -> None:
-    random.seed()
-    if (numpy := sys.modules.get("numpy")) is not None and "numpy.random" in sys.modules:
-        # All of the generator's state, at once: its own way to seed itself copies twice as many pages.
-        state = numpy.frombuffer(os.urandom(_MT19937_WORDS * 4), numpy.uint32)
-        numpy.random.set_state(("MT19937", state, _MT19937_WORDS))
-    if (uuid := sys.modules.get("uuid")) is not None:
-        uuid._last_timestamp = None  # type: ignore[attr-defined]  # what uuid1() counts from

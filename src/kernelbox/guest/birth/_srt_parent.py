@@ -36,7 +36,7 @@ def main(package: str, runtime: int, plan: int, srt: int) -> NoReturn:
     os.chdir("/")
     reason = _describe(_wait_for(srt))
     print(reason, flush=True)
-    sys.path.insert(0, package)
+    sys.path.append(package)  # behind the standard library: cells may write beside the package
     import json
 
     from kernelbox.guest.birth._srt_leftovers import clean_up

@@ -20,6 +20,7 @@ import time
 import traceback
 
 from kernelbox.guest._descriptors import Descriptors, close, close_many
+from kernelbox.guest._keeper_link import CAN_LINK, make_link
 from kernelbox.guest._process_tree import start_time
 from kernelbox.guest.birth._child_kernel import HELD, ChildKernel, PendingChild, identify
 from kernelbox.guest.birth._forker import CannotFork, Forker, ForkerGone, ForkRequest
@@ -28,7 +29,7 @@ from kernelbox.guest.birth._listener import TemplateListener, receive
 from kernelbox.guest.birth._specialize import READY, READY_WITH_KEEPER, Birth, specialize
 from kernelbox.guest.output._peers import is_same_user
 from kernelbox.wire._framing import ProtocolError, encode
-from kernelbox.wire._messages import Message, Refused, Spawn, Spawned, group_name
+from kernelbox.wire._messages import Foster, Message, Refused, Release, Spawn, Spawned, group_name
 
 # A request comes in one piece; an opener that stops in the middle of it must not stop us.
 _CLIENT_PATIENCE = 5.0
@@ -44,10 +45,10 @@ _FILES_PER_WATCH = 3
 _FILES_PER_CHILD = 3
 
 # For one whose sandbox is being made all that came with the request, its opener's connection, and pipes.
-_FILES_PER_REQUEST = 18
+_FILES_PER_REQUEST = 20
 
 # What else is open here at the most, while a request is granted: our own, what came with it, and three pipes.
-_FILES_OF_OWN = 32
+_FILES_OF_OWN = 34
 
 
 class Template:
@@ -107,7 +108,9 @@ class Template:
         """Waits for something to happen and sees to it."""
         poller = select.poll()
         kept = [fd for kernel in self._keeper.kernels.values() for fd in kernel.watched]
-        watched = [self._wake["read"], *self._clients, *self._pending, *kept, *self._forker.watched]
+        doors = {door for kernel in self._keeper.kernels.values() if (door := kernel.held.get("door")) is not None}
+        watched = [self._wake["read"], *self._clients, *self._pending, *kept, *doors, *self._forker.watched]
+        watched += self._keeper.adoptions.watched
         if self._listener is not None and self._socket.fileno() >= 0:
             watched.append(self._socket.fileno())
         for fd in watched:
@@ -122,8 +125,8 @@ class Template:
                 self._take_prepared()
             elif fd in self._clients:
                 self._take_request(self._clients.pop(fd))
-            elif fd == self._socket.fileno():
-                self._accept()
+            elif fd == self._socket.fileno() or fd in doors:
+                self._accept(fd)
             else:
                 self._keeper.heed(fd)
         self._keeper.look()
@@ -134,9 +137,10 @@ class Template:
             gc.collect()  # it is off here for the children's sake, and every request leaves a few kilobytes
             self._checked_at = time.monotonic()
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            client, _ = self._socket.accept()
+    def _accept(self, listener: int) -> None:
+        """Takes a client that calls at our own socket, or at the door of a kernel."""
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(listener)) as called:
+            client, _ = called.accept()
             if not is_same_user(client):
                 client.close()
                 return
@@ -152,6 +156,9 @@ class Template:
         except (OSError, ProtocolError):
             traceback.print_exc()  # the opener vanished or spoke nonsense; it sees the connection end
             client.close()
+            return
+        if isinstance(message, Foster | Release):
+            self._keeper.adoptions.take_request(message, fds, client)
             return
         refusal = self._refuse(message, fds)
         if refusal or not isinstance(message, Spawn):
@@ -250,6 +257,9 @@ class Template:
         if not spawn.argv:
             given.open_pipe("stdout", "stdout writer")
             given.open_pipe("stderr", "stderr writer")
+            if CAN_LINK:
+                for name, end in zip(("link", "link to keeper"), make_link(), strict=True):
+                    given.keep(name, end)
         given.open_pipe("reports", "report")
         try:
             pid = self._forker.fork(request)
@@ -259,11 +269,12 @@ class Template:
             entry = self._forker.entry(request)
             if entry is None:  # else all but what the kernel needs is closed, when it enters its sandbox
                 self._close_all(request.opener)
-                given.close("directory", "opening", "lifeline", "reports")
+                given.close("directory", "opening", "lifeline", "reports", "link", "door")
             specialize(Birth(spawn, given, self._pid, self._files_limit, entry))
         reports = given.take("reports")
         held = given.move(*(name for name in HELD if name != "state" or spawn.limits))
         kernel = ChildKernel(spawn.kernel_id, start_time(pid), entrances, held, request.first)
+        kernel.groups = spawn.groups
         self._keeper.kernels[pid] = kernel
         self._pending[reports] = PendingChild(pid, request.opener, spawn, kernel)
 
@@ -293,17 +304,14 @@ class Template:
         """Begins to check the limits of a kernel; returns why that fails, "" if it does not."""
         from kernelbox.guest.walls._limit_watch import LimitWatch
 
-        spawn, kernel = child.spawn, child.kernel
+        kernel = child.kernel
         try:
             if child.pid not in self._keeper.kernels:
                 raise ProcessLookupError("its process has ended")
             state = kernel.held.take("state")
             try:
-                kernel.watch = LimitWatch(
-                    *(child.pid, kernel.first, spawn.limits, spawn.groups, state, kernel.held["directory"], spawn.cwd),
-                    *(spawn.disk_before, spawn.home),
-                    alone=self._listener is None,
-                )
+                directory, alone = kernel.held["directory"], self._listener is None
+                kernel.watch = LimitWatch(child.spawn, child.pid, kernel.first, state, directory, alone=alone)
             except OSError:
                 close(state)
                 raise
@@ -317,7 +325,7 @@ class Template:
             sock.close()
         signal.set_wakeup_fd(-1)
         kept = self._keeper.kernels.values()
-        close_many({fd for kernel in kept for fd in kernel.held.numbers})
+        close_many({fd for kernel in kept for fd in kernel.held.numbers} | {*self._keeper.adoptions.descriptors})
         for kernel in kept:
             if kernel.watch is not None:
                 kernel.watch.close()
@@ -330,7 +338,9 @@ class Template:
 def _needed(spawn: Spawn) -> set[str]:
     """Returns the names of the descriptors that must come with a request."""
     guard = ("filter", "runner") if spawn.is_guarded else ()
-    return {"listener", "directory", "state", "log", "environment", "opening", *map(group_name, spawn.groups), *guard}
+    log = () if spawn.argv else ("cells", "older cells")
+    always = ("listener", "directory", "state", "log", "environment", "opening")
+    return {*always, *log, *map(group_name, spawn.groups), *guard}
 
 
 def _load_for(spawn: Spawn) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from kernelbox.guest.birth._forker import Forker, PlainForker
+from kernelbox.guest.birth._forker import Forker
 from kernelbox.guest.birth._keeper import Keeper, appoint_keeper
 from kernelbox.guest.birth._listener import TemplateListener, take_socket
 from kernelbox.guest.birth._template import Template
@@ -44,9 +44,9 @@ def main(argv: list[str]) -> None:
     if listener is not None:
         sock.listen(_BACKLOG)  # once more: hosts find us by SO_PEERCRED, which names the process that called it last
     keeper = Keeper()
-    forker: Forker = PlainForker()
+    forker = Forker()
     if mode == "srt":
-        from kernelbox.guest.birth._srt_forker import EnclosingSrt, SrtForker
+        from kernelbox.guest.birth._sandbox_forker import EnclosingSrt, SrtForker
 
         forker = SrtForker(keeper, EnclosingSrt.around_us(token, variables.split(",")))
     elif mode.endswith("sandboxes"):

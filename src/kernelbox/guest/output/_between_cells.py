@@ -29,9 +29,6 @@ class OutputBetweenCells:
         self._blobs = 0
         self._dropped = 0
 
-    def __repr__(self) -> str:
-        return f"<OutputBetweenCells {len(self._pieces)} pieces>"
-
     def add_text(self, name: str, text: str) -> None:
         """Takes text that was written to a stream."""
         self.has_any = True

@@ -9,6 +9,7 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.lib.pretty import _repr_pprint
 
+from kernelbox.guest.output._json_value import json_value
 from kernelbox.guest.output._outbox import Outbox
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._builtins import keep_builtins
@@ -101,12 +102,17 @@ class ResultHook(DisplayHook):
 
     outbox: Outbox
     text_limit = 0
+    _value = ""
 
     def quiet(self) -> bool:
         """Tells whether the cell ends in a semicolon; IPython tokenizes the cell to find out."""
         assert self.shell is not None
         cells = self.shell.history_manager.input_hist_parsed
         return bool(cells) and ";" in cells[-1] and bool(super().quiet())
+
+    def compute_format_data(self, result: object) -> Any:
+        self._value = json_value(result)
+        return super().compute_format_data(result)
 
     def update_user_ns(self, result: object) -> None:
         """Keeps the value in `Out`, also if a cell has emptied the namespace, as `globals().clear()` does."""
@@ -126,6 +132,7 @@ class ResultHook(DisplayHook):
                 md_dict,
                 text_limit=self.text_limit,
                 execution_count=self.prompt_count,
+                as_json=self._value,
             ),
             hold=True,  # the end of the cell follows at once
         )

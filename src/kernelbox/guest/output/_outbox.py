@@ -14,6 +14,7 @@ from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._stdlib import threading, time
 from kernelbox.guest.output._between_cells import OutputBetweenCells
 from kernelbox.guest.output._history import CellHistory
+from kernelbox.guest.output._origins import ORIGIN
 from kernelbox.guest.output._peers import Peer, Watchers
 from kernelbox.guest.output._text_streams import FullPipes, OutStream, TextDecoder, read_pipe
 from kernelbox.wire import _kernel_state as state
@@ -36,11 +37,14 @@ _SHOWN = frozenset({Clear, Display})
 _NEARLY_FULL = 48 * 1024
 _READS = 4
 
+# Characters of a line that a task of an earlier cell has begun; a longer one is passed on.
+_LONGEST_BEGUN = 4096
+
 
 class Outbox:
     """Orders what the kernel writes and sends it to the client that asked for the running execution."""
 
-    def __init__(self, memory: mmap, pipes: tuple[int, int], interrupts: Interrupts) -> None:
+    def __init__(self, memory: mmap, pipes: tuple[int, int], interrupts: Interrupts, history: CellHistory) -> None:
         """`memory` is that of the state file; `pipes` are those behind descriptors 1 and 2, to be read."""
         self.current_stream = 0
         self.forked = False
@@ -57,8 +61,9 @@ class Outbox:
         self.watchers = Watchers()
         self._between_cells = OutputBetweenCells()
         self._unseen = OutputBetweenCells()  # of it, what no watcher has been told
-        self.history = CellHistory()
-        self._executions = 0
+        self._begun: dict[tuple[str, str], str] = {}  # lines of tasks, by the execution that made the task and stream
+        self.history = history
+        self.executions = 0
         self._write_state(state.STARTING)
 
     def ready(self) -> None:
@@ -70,7 +75,8 @@ class Outbox:
             self._drain()
             self.peer, self.execution_id, self._running = peer, request.id, (request, execution_count)
             self.history.begin(request)
-            self._executions += 1
+            self.executions += 1
+            state.COUNT.pack_into(self._memory, state.COUNT_AT, execution_count)
             self._write_state(state.BUSY, state.target(request.id), busy_since=time.time(), client=peer.pid)
             peer.hold(encode(Started(request.id, execution_count)))
             if self._between_cells.has_any:
@@ -94,17 +100,18 @@ class Outbox:
             self._drain(final=True)
             assert self.peer is not None
             peer, self.peer, self.execution_id, self._running = self.peer, None, "", None
-            self.history.end(frame, done.execution_count)
             self._write_state(state.IDLE)  # first: a client that has the result must not find the kernel busy
             peer.send(frame)
             if self.watchers:
                 self.watchers.tell(frame, but=peer)
+            self.history.end(frame, done)  # last: nobody waits for it
 
     def watch(self, peer: Peer) -> None:
         """Sends a client the output of all cells from now on, and what came since the last cell."""
         with self._lock:
             self._drain()
             self.watchers[peer] = 0.0
+            self._tell_tasks_apart(True)
             for message in self._unseen.take(""):
                 peer.send(encode(message))
             if self._running is not None and peer is not self.peer:
@@ -113,18 +120,35 @@ class Outbox:
     def unwatch(self, peer: Peer) -> None:
         with self._lock:
             self.watchers.pop(peer, None)
+            self._tell_tasks_apart(bool(self.watchers))
+
+    def _tell_tasks_apart(self, on: bool) -> None:
+        """Has the streams look whose text they get. Only watchers are told, and looking has its price."""
+        for stream in self.streams:
+            stream.tell_tasks_apart(on)
+
+    def find_elsewhere(self) -> str:
+        """Returns the execution that made the task that calls, if that is not the one that runs."""
+        origin = ORIGIN.get()
+        return "" if origin is None or origin.execution_id == self.execution_id else origin.execution_id
+
+    def write_for(self, execution_id: str, name: str, text: str) -> None:
+        """Takes text of a task that an earlier execution has made; whole lines are sent at once."""
+        with self._interrupts, self._lock:
+            text = self._begun.pop((execution_id, name), "") + text
+            if text[-1:] == "\n" or len(text) > _LONGEST_BEGUN:
+                self._forward(name, text, execution_id)
+            else:
+                self._begun[execution_id, name] = text
+        self._wait_for_reader()
 
     def ask(self, execution_id: str, make: Callable[[], Message]) -> bool:
         """Sends a question or its withdrawal, made only then, if the execution still runs; returns whether it does."""
-        self._interrupts.enter()
-        try:
-            with self._lock:
-                self._drain()
-                if self.peer is None or self.execution_id != execution_id:
-                    return False
-                self.peer.send(encode(make()))
-        finally:
-            self._interrupts.leave()
+        with self._interrupts, self._lock:
+            self._drain()
+            if self.peer is None or self.execution_id != execution_id:
+                return False
+            self.peer.send(encode(make()))
         self._wait_for_reader()
         return True
 
@@ -137,23 +161,26 @@ class Outbox:
             self._show_as_text(message)
             return
         frame = encode(message)
-        self._interrupts.enter()
-        try:
-            with self._lock:
-                self._drain()
-                if message.id != self.execution_id:  # a thread has made it before a cell began, or ended
-                    message.id = self.execution_id
-                    frame = encode(message)
-                if self.peer is None:
-                    self._keep(message)
-                else:
-                    if type(message) in _SHOWN:
-                        self.history.add(frame)
-                    (self.peer.hold if hold else self.peer.send)(frame)
-                if self.watchers:
-                    self.watchers.tell(frame, but=self.peer)
-        finally:
-            self._interrupts.leave()
+        with self._interrupts, self._lock:
+            self._drain()
+            if message.id != self.execution_id:  # a thread has made it before a cell began, or ended
+                message.id = self.execution_id
+                frame = encode(message)
+            told = frame
+            if self.watchers and (elsewhere := self.find_elsewhere()):
+                message.id = elsewhere
+                told = encode(message)
+            if self.peer is None:
+                self._keep(message)
+            else:
+                if type(message) in _SHOWN:
+                    self.history.add(frame)
+                own = told if self.peer in self.watchers else frame
+                (self.peer.hold if hold else self.peer.send)(own)
+                if not hold:
+                    self.history.flush()
+            if self.watchers:
+                self.watchers.tell(told, but=self.peer)
         if self.watchers or (self.peer is not None and self.peer.congested):
             self._wait_for_reader()
 
@@ -170,17 +197,40 @@ class Outbox:
         for stream in self.streams:
             stream.after_fork()
 
+    @property
+    def descriptors(self) -> list[int]:
+        """What is open here, beside the pipes."""
+        return [self._full.fileno(), *(stream.writer for stream in self.streams)]
+
+    def settle(self) -> None:
+        """Takes all that has been written, before the process is copied: it is the original's."""
+        for stream in self.streams:
+            stream.push()
+        self.pump()
+
+    def renew(self, memory: mmap, pipes: tuple[int, int], executions: int, execution_count: int) -> None:
+        """Begins anew in a copy of the process, with other pipes behind the same numbers. The history stays."""
+        self._memory = memory
+        self._full = FullPipes(pipes)
+        self._origins = {pipe: (name, TextDecoder()) for name, pipe in zip(state.STREAMS, pipes, strict=True)}
+        self.watchers.clear()
+        self._between_cells.forget()
+        self._unseen.forget()
+        self.peer, self.execution_id, self._running = None, "", None
+        self.executions = max(self.executions, executions)
+        state.COUNT.pack_into(memory, state.COUNT_AT, execution_count)
+        for stream in self.streams:
+            stream.renew()
+        self._write_state(state.IDLE)
+
     def switch(self, stream: int) -> None:
         """Empties the pipes before another stream is written to, which keeps the two in order.
 
         The caller holds the lock, and has relieved the pipes before: no thread waits for the reader with the lock held.
         """
         if not self.forked:
-            self._interrupts.enter()
-            try:
+            with self._interrupts:
                 self._drain()
-            finally:
-                self._interrupts.leave()
         self.current_stream = stream
 
     def relieve(self) -> None:
@@ -188,12 +238,9 @@ class Outbox:
         if self.forked:
             return
         self._relieved = True
-        self._interrupts.enter()
-        try:
-            with self._lock:
-                self._drain()
-        finally:
-            self._interrupts.leave()
+        with self._interrupts, self._lock:
+            self._drain()
+            self.history.flush()
         self._wait_for_reader()
 
     def pump(self) -> bool:
@@ -205,6 +252,7 @@ class Outbox:
             much = self._drain()
             if self.peer is not None:
                 self.peer.send(b"")
+                self.history.flush()
             relieved, self._relieved = self._relieved, False
         return much and not relieved
 
@@ -241,9 +289,11 @@ class Outbox:
     @property
     def has_begun_lines(self) -> bool:
         """Whether a stream holds the beginning of a line."""
-        return True in [stream.has_begun_line() for stream in self.streams]
+        return bool(self._begun) or True in [stream.has_begun_line() for stream in self.streams]
 
     def _drain(self, *, final: bool = False) -> bool:
+        for (execution_id, name), text in [self._begun.popitem() for _ in range(len(self._begun))]:
+            self._forward(name, text, execution_id)
         blocked = [stream for stream in self.streams if not stream.push()]
         full = self._full.take()
         much = bool(full) and self._empty(full, final=final)
@@ -275,18 +325,20 @@ class Outbox:
                 self._full.put_back(pipe)
         return much
 
-    def _forward(self, name: str, text: str) -> None:
+    def _forward(self, name: str, text: str, elsewhere: str = "") -> None:
+        """Sends text; watchers are told that it is of the execution `elsewhere`, if it is not of the running one."""
         if self.peer is None:
             self._between_cells.add_text(name, text)
             if not self.watchers:
                 self._unseen.add_text(name, text)
                 return
         frame = encode(Output(self.execution_id, name, text))
+        told = encode(Output(elsewhere, name, text)) if elsewhere else frame
         if self.peer is not None:
             self.history.add(frame)
-            self.peer.send(frame)
+            self.peer.send(told if self.peer in self.watchers else frame)
         if self.watchers:
-            self.watchers.tell(frame, but=self.peer)
+            self.watchers.tell(told, but=self.peer)
 
     def _keep(self, message: Message) -> None:
         self._between_cells.add(message)
@@ -297,12 +349,8 @@ class Outbox:
         """Holds a writer back until the readers have caught up; an interrupt ends the wait."""
         while slow := self._find_slow_readers():
             slow[0].wait_writable(0.1)
-            self._interrupts.enter()
-            try:
-                with self._lock:
-                    slow[0].send(b"")
-            finally:
-                self._interrupts.leave()
+            with self._interrupts, self._lock:
+                slow[0].send(b"")
 
     def _write_state(
         self, activity: int, target: bytes = _NO_TARGET, *, busy_since: float = 0.0, client: int = 0
@@ -312,7 +360,7 @@ class Outbox:
             0,
             state.MAGIC,
             activity,
-            self._executions,
+            self.executions,
             busy_since,
             time.time(),
             client,

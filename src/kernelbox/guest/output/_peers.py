@@ -139,9 +139,6 @@ class Watchers(dict[Peer, float]):
     The caller holds the outbox's lock.
     """
 
-    def __repr__(self) -> str:
-        return f"<Watchers: {len(self)}>"
-
     def tell(self, frame: bytes, *, but: Peer | None = None) -> None:
         """Sends a frame to all but the client whose cell it is about."""
         for peer in self:

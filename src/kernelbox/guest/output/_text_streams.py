@@ -8,9 +8,11 @@ from _codecs import utf_8_decode
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from kernelbox.guest._descriptors import put_behind
 from kernelbox.guest._memory_reserve import spend_reserve
 from kernelbox.guest._stdlib import fcntl, os, select, threading
 from kernelbox.wire._builtins import keep_builtins
+from kernelbox.wire._kernel_state import STREAMS
 
 if TYPE_CHECKING:
     from kernelbox.guest.output._outbox import Outbox
@@ -54,7 +56,27 @@ class OutStream(io.TextIOBase):
 
     def after_fork(self) -> None:
         """Starts over, also in a forked child: a begun line is the kernel's, and its lock may be held for ever."""
-        self.write, self.push, self.has_begun_line = self._make_writers()  # type: ignore[method-assign]  # found first
+        self._write_here, self.push, self.has_begun_line = self._make_writers()
+        self.tell_tasks_apart(False)
+
+    def tell_tasks_apart(self, on: bool) -> None:
+        """Has what a task writes go to the cell that made it, or to the one that runs."""
+        self.write = self._write_where_it_belongs if on else self._write_here  # type: ignore[method-assign]  # found first
+
+    def _write_where_it_belongs(self, text: str, /) -> int:
+        if not (elsewhere := self._outbox.find_elsewhere()) or type(text) is not str:
+            return self._write_here(text)
+        self._outbox.write_for(elsewhere, STREAMS[self._stream], text)
+        return len(text)
+
+    @property
+    def writer(self) -> int:
+        """The descriptor that text is written to."""
+        return self._fd
+
+    def renew(self) -> None:
+        """Puts a way into the pipe that is there now behind the number of the old one."""
+        put_behind(self._fd, open_writer(self._stream + 1))
 
     def _make_writers(self) -> tuple[Callable[[str], int], Callable[[], bool], Callable[[], bool]]:
         """Returns `write`, `push` and `has_begun_line`, which share the begun line.
@@ -164,9 +186,6 @@ class OutStream(io.TextIOBase):
     def fileno(self) -> int:
         return self._stream + 1
 
-    def isatty(self) -> bool:
-        return False
-
     def writable(self) -> bool:
         return True
 
@@ -205,9 +224,6 @@ class ByteStream(io.BufferedIOBase):
     def fileno(self) -> int:
         return self._stream.fileno()
 
-    def isatty(self) -> bool:
-        return False
-
     def writable(self) -> bool:
         return True
 
@@ -229,6 +245,9 @@ class FullPipes:
             os.set_blocking(pipe, False)
             self._poll.register(pipe, select.POLLIN if self._epoll is None else select.EPOLLIN | select.EPOLLET)
 
+    def fileno(self) -> int:
+        return -1 if self._epoll is None else self._epoll.fileno()
+
     def take(self) -> list[int]:
         """Returns the pipes. A pipe that is not read until it is empty must be put back."""
         events = self._poll.poll(0)
@@ -242,14 +261,14 @@ class FullPipes:
 
 
 class TextDecoder:
-    """Turns bytes from a pipe into text. A character may arrive in parts."""
+    """Turns bytes from a pipe into text. A character may arrive in parts; what is not UTF-8 becomes U+FFFD."""
 
     def __init__(self) -> None:
         self.rest = b""  # of a character that has come in part
 
     def decode(self, data: bytes, final: bool = False) -> str:
         data = self.rest + data
-        text, used = utf_8_decode(data, "backslashreplace", final)
+        text, used = utf_8_decode(data, "replace", final)
         self.rest = data[used:]
         return text
 

@@ -14,6 +14,7 @@ import termios
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from subprocess import TimeoutExpired
 
+from kernelbox.guest._descriptors import close, read_file
 from kernelbox.guest._interrupts import held
 from kernelbox.guest._process_tree import kill_descendants
 from kernelbox.guest._stdlib import contextlib, fcntl, os, select, signal, time
@@ -41,12 +42,27 @@ _SILENTLY = b">/dev/null 2>&1"
 _PRINTF, _SET = b"\\builtin printf", b"\\builtin set"
 
 # A report is a word, the status and the flags of the shell. It enables what a cell has disabled of the builtins that we
-# use, and ends the traces of the cell, and the editing of lines, for which bash would wait for a terminal.
+# use. It ends the traces of the cell, the editing of lines, for which bash would wait for a terminal, and the history,
+# which would have our lines in it.
 _ENABLE = b"\\builtin enable . exec printf set trap"
 _REPORT = (
-    b'{ %b "%%%%s %%%%s %%%%s\\n" %%b "$?" "$-" >&%%d; %b; %b +xv +o emacs +o vi; } ' % (_PRINTF, _ENABLE, _SET)
+    b'{ %b "%%%%s %%%%s %%%%s\\n" %%b "$?" "$-" >&%%d; %b; %b +xv +o emacs +o vi +o history; } '
+    % (_PRINTF, _ENABLE, _SET)
     + _SILENTLY
 )
+
+# Says what a bash knows. What is read-only there, and the flags that our own commands need, are refused or put back.
+_KNOWN = b"; ".join(
+    b"\\builtin " + command
+    for command in (
+        *(b"declare -p", b"declare -f", b"alias -p", b"shopt -p", b"trap -p", b"umask -p"),
+        b'printf "cd -- %q\\n" "$PWD"',
+        b"set +o",  # last: with `set -e` bash would end at what is refused
+    )
+)
+
+# Bash says what it knows, or learns it, within milliseconds.
+_REMEMBER_PATIENCE = 5.0
 
 # After the report of a cell comes the DEBUG trap that it has left, if there is one.
 _DEBUGS = b"{ \\builtin trap -p DEBUG >&%d; } " + _SILENTLY
@@ -72,9 +88,7 @@ class Bash:
         self._pidfd = -1
         self._line = b""
         self._unsettled = False  # a cell was begun and its end has not been seen
-
-    def __repr__(self) -> str:
-        return f"<Bash pid={self.pid}>"
+        self._remembered = b""  # what a bash knew that this process has a copy of
 
     @property
     def pid(self) -> int:
@@ -90,8 +104,8 @@ class Bash:
         """Returns whether there is a bash that can run the next cell, and its directory."""
         return (True, directory_of(self.pid)) if self.waiting else (False, None)
 
-    def run(self, program: Program, *, start: bool = True) -> tuple[int, bool]:
-        """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it.
+    def run(self, program: Program, *, start: bool = True) -> int:
+        """Runs a cell; returns its exit status. Ctrl-C is passed on to it.
 
         Without `start` only a bash that waits runs it: a new one would have another environment than was shown.
         """
@@ -101,6 +115,8 @@ class Bash:
         if not waits:
             said = self._what_became()
             self._start(lasting_bash(program.environment, program.directory))
+            if self._remembered:
+                self._recall()
             if said:
                 print(f"[{said}; this is a new one]", file=sys.stderr, flush=True)
         assert self._process is not None
@@ -123,8 +139,54 @@ class Bash:
                 ) from None
             finally:
                 self.close()
-            return status, False
-        return status, True
+        return status
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What is open for the bash that runs."""
+        if self._process is None:
+            return []
+        stdin = self._process.stdin
+        return [self._statuses, self._script, self._pidfd, *([] if stdin is None else [stdin.fileno()])]
+
+    def remember(self) -> bytes:
+        """Returns what bash knows, as commands for another one: a process cannot be copied by one that is not it."""
+        if not self.waiting:
+            return self._remembered
+        status, flags, debugs = self._last_status, self._flags, self._debugs
+        fd = file_of(b"")
+        try:
+            place = b"/proc/%d/fd/%d" % (os.getpid(), fd)
+            self._send(b"{ %b; } >%b 2>/dev/null; %b" % (_KNOWN, place, self._report))
+            self._wait(_REMEMBER_PATIENCE)
+            return read_file(os.dup(fd))
+        finally:
+            os.close(fd)
+            self._last_status, self._flags, self._debugs = status, flags, debugs
+
+    def renew(self, remembered: bytes) -> None:
+        """Forgets the bash of the original, in a copy of the process; the next cell starts another, which recalls."""
+        if self._process is not None:
+            self._process.close_pipes()
+            close(self._statuses, self._script, self._pidfd)
+        self._process, self._pidfd = None, -1
+        self._remembered = remembered
+
+    def rename(self, kernel_id: str) -> None:
+        """Gives what bash is to recall the id of another kernel."""
+        if self._remembered:
+            self._remembered += b"\nexport KERNELBOX_KERNEL_ID=%b\n" % kernel_id.encode()
+
+    def _recall(self) -> None:
+        """Gives a new bash what the remembered one knew."""
+        fd, self._remembered = file_of(self._remembered), b""
+        try:
+            place = b"/proc/%d/fd/%d" % (os.getpid(), fd)
+            self._send(b"{ \\builtin . %b; } </dev/null %b; %b" % (place, _SILENTLY, self._report))
+            self._wait(_REMEMBER_PATIENCE)
+            self._last_status = 0
+        finally:
+            os.close(fd)
 
     def _is_whole(self) -> bool:
         """Tells whether bash still has the descriptors that we share: without them a cell would not run, or not end."""

@@ -35,7 +35,7 @@ _DEFAULT_PATH = os.defpath.encode()
 _DESCRIPTORS = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
 
 # Without a pidfd (macOS) the end of a child is looked for this often, in seconds.
-_LONGEST_PAUSE = 0.02
+_PAUSE = 0.005
 
 
 class Child:
@@ -68,23 +68,26 @@ class Child:
     def wait(self, timeout: float | None = None) -> int:
         """Waits for the end and returns the exit status; raises subprocess.TimeoutExpired."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        pidfd, pause = _open_pidfd(self.pid), 0.0005
-        try:
-            while (status := self.poll()) is None:
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    raise TimeoutExpired(self.args, timeout or 0.0)
-                if pidfd >= 0:
-                    poller = select.poll()
-                    poller.register(pidfd, select.POLLIN)
-                    poller.poll(None if left is None else max(1.0, left * 1000))
-                else:
-                    time.sleep(pause if left is None else min(pause, left))
-                    pause = min(pause * 2, _LONGEST_PAUSE)
-        finally:
-            if pidfd >= 0:
-                os.close(pidfd)
+        while (status := self.poll()) is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutExpired(self.args, timeout or 0.0)
+            self._await_end(left)
         return status
+
+    def _await_end(self, timeout: float | None) -> None:
+        """Waits until the process may have ended, or the time is up."""
+        try:
+            pidfd = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else -1
+        except ProcessLookupError:
+            return  # a cell has waited for it
+        if pidfd < 0:
+            time.sleep(_PAUSE)
+            return
+        try:
+            wait_readable(pidfd, timeout)
+        finally:
+            os.close(pidfd)
 
     def send_signal(self, number: int) -> None:
         """Sends a signal to the process, unless it has ended."""
@@ -224,8 +227,7 @@ def _inheritable() -> list[int]:
     return found
 
 
-def _open_pidfd(pid: int) -> int:
-    try:
-        return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
-    except ProcessLookupError:
-        return -1
+def wait_readable(fd: int, timeout: float | None) -> None:
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    poller.poll(None if timeout is None else max(1.0, timeout * 1000))

@@ -110,9 +110,6 @@ class Orphans:
         self.pidfds: dict[int, int] = {}  # by a descriptor that becomes readable when it has ended
         self.ended: dict[int, float] = {}  # when `reap` wants to be called for each
 
-    def __repr__(self) -> str:
-        return f"<Orphans alive={len(self.pidfds)} ended={len(self.ended)}>"
-
     def look(self, now: float) -> None:
         """Finds orphans that are new, and those that have ended."""
         if not has_children():
@@ -141,6 +138,11 @@ class Orphans:
             if pid not in _started:
                 with contextlib.suppress(ChildProcessError):
                     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
+
+
+def forget_started() -> None:
+    """Forgets the children, in a copy of the process: they are the original's."""
+    _started.clear()
 
 
 def expect_runner(pid: int) -> None:

@@ -40,7 +40,6 @@ class ProgramRequest:
 
     @classmethod
     def of(cls, program: Program) -> ProgramRequest:
-        """Returns the request for a program that was approved."""
         assert program.approval is not None
         assert program.directory is not None
         return cls(

@@ -79,9 +79,6 @@ class Runner:
         channel.setblocking(False)
         listener.setblocking(False)
 
-    def __repr__(self) -> str:
-        return f"<Runner of {len(self._began)} children, {len(self._spent)} seals spent>"
-
     def serve(self, ready: int) -> None:
         """Serves until the kernel has ended."""
         os.write(ready, b"x")

@@ -37,9 +37,6 @@ class LastingBash:
         self.bash = 0
         self.waiting = self.busy = False
 
-    def __repr__(self) -> str:
-        return f"<LastingBash pid={self.bash} waiting={self.waiting}>"
-
     def run(self, program: Program, control: Socket, out: int, err: int, *, fresh: bool) -> None:
         """Runs a cell in bash, in a new one if `fresh`. The result is sent through `control`."""
         if self._link is None:
@@ -102,10 +99,10 @@ class _Holding:
         self._depth, self._came = 1, False
         signal.signal(signal.SIGINT, self._on_signal)
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         self._depth += 1
 
-    def leave(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if self._came and not self._depth:
             self._came = False
@@ -152,7 +149,6 @@ def _type(link: Socket) -> NoReturn:
 
 
 def _run(bash: Bash, holding: _Holding, cell: bytes) -> list[object]:
-    """Runs a cell; returns its result."""
     code, pairs, directory, fresh = json.loads(cell)
     environment = make_environment((os.fsencode(name), os.fsencode(value)) for name, value in pairs)
     if fresh:
@@ -161,17 +157,17 @@ def _run(bash: Bash, holding: _Holding, cell: bytes) -> list[object]:
             return ["refused", MOVED]
     try:
         holding.begin()
-        status, alive = bash.run(bash_program(code, environment, None), start=fresh)
+        status = bash.run(bash_program(code, environment, None), start=fresh)
         holding.end()
     except KeyboardInterrupt:
         holding.end()
-        return ["ended", -signal.SIGINT, True]
+        return ["ended", -signal.SIGINT]
     except BashUnavailable as exc:
         return ["missing", str(exc)]
     except OSError as exc:
         return describe(exc)
     else:
-        return ["ended", status, alive]
+        return ["ended", status]
 
 
 def describe(exc: OSError) -> list[object]:

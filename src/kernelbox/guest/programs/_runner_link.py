@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 from _socket import AF_UNIX, MSG_DONTWAIT, SCM_RIGHTS, SOCK_SEQPACKET, SOL_SOCKET, socketpair
 from _socket import socket as Socket
-from subprocess import TimeoutExpired
 from typing import Any
 
 from kernelbox.guest._interrupts import held
-from kernelbox.guest._stdlib import contextlib, os, select, signal, sys, time
-from kernelbox.guest.programs._child import Child, Sink, file_of, start_own
+from kernelbox.guest._stdlib import contextlib, os, select, signal, sys
+from kernelbox.guest.programs._child import Child, Sink, file_of, start_own, wait_readable
 from kernelbox.guest.programs._orphans import note_start
 from kernelbox.guest.programs._program import Program
 from kernelbox.guest.programs._program_request import ProgramRequest
@@ -39,9 +38,6 @@ class RunnerLink:
     def __init__(self, channel: Socket) -> None:
         self.channel = channel
         self.ended = False
-
-    def __repr__(self) -> str:
-        return f"<RunnerLink fd={self.channel.fileno()}>"
 
     def ask(self, what: list[object], fds: tuple[int, ...] = ()) -> Socket:
         """Sends a request; returns where the answers come."""
@@ -84,14 +80,8 @@ class Delegated(Child):
                         raise RuntimeError(ENDED)
             return self.returncode
 
-    def wait(self, timeout: float | None = None) -> int:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while (status := self.poll()) is None:
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                raise TimeoutExpired(self.args, timeout or 0.0)
-            wait_readable(self._control, left)
-        return status
+    def _await_end(self, timeout: float | None) -> None:
+        wait_readable(self._control.fileno(), timeout)
 
     def send_signal(self, number: int) -> None:
         self._signal(number, group=False)
@@ -113,9 +103,6 @@ class RunnerBash:
     def __init__(self, link: RunnerLink) -> None:
         self._link = link
 
-    def __repr__(self) -> str:
-        return f"<RunnerBash by {self._link!r}>"
-
     def look(self) -> tuple[bool, bytes | None]:
         """Returns whether there is a bash that can run the next cell, and its directory."""
         answers = self._link.ask(["look"])
@@ -127,8 +114,8 @@ class RunnerBash:
             answers.close()
         return waiting, os.fsencode(directory) if waiting else None
 
-    def run(self, program: Program) -> tuple[int, bool]:
-        """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it."""
+    def run(self, program: Program) -> int:
+        """Runs a cell; returns its exit status. Ctrl-C is passed on to it."""
         with held():
             request = file_of(ProgramRequest.of(program).encode())
             try:
@@ -136,19 +123,20 @@ class RunnerBash:
             finally:
                 os.close(request)
         try:
-            wait_readable(answers, None)
+            wait_readable(answers.fileno(), None)
             said = receive(answers)
         except KeyboardInterrupt:
             with held():  # a second interrupt waits until bash has got the first
                 self._link.tell(["interrupt"])
-                wait_readable(answers, _BASH_PATIENCE)
+                wait_readable(answers.fileno(), _BASH_PATIENCE)
             raise
         finally:
             answers.close()
         if not said:
-            return -signal.SIGKILL, False
+            return -signal.SIGKILL
         check_answer(program, said)
-        return said[1], said[2]
+        status: int = said[1]
+        return status
 
     def close(self) -> None:
         """Leaves bash to the runner, which ends it with the kernel."""
@@ -233,9 +221,3 @@ def receive(answers: Socket, flags: int = 0) -> list[Any]:
     data = answers.recv(_LONGEST_ANSWER, flags)
     said: list[Any] = json.loads(data) if data else []
     return said
-
-
-def wait_readable(sock: Socket, timeout: float | None) -> None:
-    poller = select.poll()
-    poller.register(sock.fileno(), select.POLLIN)
-    poller.poll(None if timeout is None else max(1.0, timeout * 1000))

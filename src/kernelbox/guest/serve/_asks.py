@@ -47,9 +47,6 @@ class PendingAsks:
         self._takes_questions = False
         self.allows_input = False
 
-    def __repr__(self) -> str:
-        return f"<PendingAsks open={len(self.open)}>"
-
     def take_directory(self, there: bytes | None = None) -> bytes | None:
         """Returns the directory in which a command is approved and run, the kernel's if it is not `there`.
 

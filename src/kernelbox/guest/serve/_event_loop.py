@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import _socket
 import selectors
 from collections.abc import Callable
 from typing import Any
 
-from kernelbox.guest._stdlib import asyncio, time
+from kernelbox.guest._descriptors import put_behind
+from kernelbox.guest._stdlib import asyncio, select, time
+from kernelbox.guest.copies._open_files import renew_epoll
 from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
@@ -40,6 +43,27 @@ class Loop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return time.monotonic()
+
+    @property
+    def descriptors(self) -> list[int]:
+        this: Any = self
+        return [this._selector.fileno(), this._ssock.fileno(), this._csock.fileno()]
+
+    def renew(self) -> None:
+        """Gives a copy of the process a loop of its own behind the same numbers: what was watched is watched."""
+        this: Any = self
+        ends = _socket.socketpair()
+        for end, number in zip(ends, self.descriptors[1:], strict=True):
+            end.setblocking(False)
+            put_behind(number, end.detach())
+        watched = {
+            key.fd: (select.EPOLLIN if key.events & selectors.EVENT_READ else 0)
+            | (select.EPOLLOUT if key.events & selectors.EVENT_WRITE else 0)
+            for key in this._selector.get_map().values()
+        }
+        renew_epoll(this._selector.fileno(), watched)
+        this._default_executor = None  # its threads were the original's, and idle
+        asyncio.set_event_loop(self)
 
     @property
     def is_quiet(self) -> bool:

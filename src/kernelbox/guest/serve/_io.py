@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kernelbox.guest._alarm import Alarm
+from kernelbox.guest._descriptors import close, put_behind
 from kernelbox.guest._memory_reserve import spend_reserve
 from kernelbox.guest._stdlib import contextlib, os, select, threading, time
 from kernelbox.guest.output._peers import Peer, is_same_user
@@ -78,6 +79,10 @@ class Waker:
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write, False)
 
+    def renew(self) -> None:
+        """Puts a new one behind the same number, in a copy of the process."""
+        put_behind(self.fd, os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+
     def wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it has been woken often enough
             os.write(self._write, _ONE)
@@ -124,6 +129,24 @@ class IO:
         self._thread.join()
         _wait_for_exit(self._thread.native_id)
         self._thread = None
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What is open here, beside the descriptors of the identity."""
+        return [self._waker.fd, self._main_waker.fd, self._alarm.fd, *self._peers, *self._orphans.pidfds]
+
+    def renew(self) -> None:
+        """Begins anew in a copy of the process, which has no clients and no children. Those of the original stay."""
+        self._waker.renew()
+        self._main_waker.renew()
+        self._alarm.renew()
+        for peer in self._peers.values():
+            peer.closed = True
+            peer.sock.close()
+        self._peers.clear()
+        close(*self._orphans.pidfds)
+        self._orphans = Orphans()
+        self._repeat_at = None
 
     def peers(self) -> list[Peer]:
         return list(self._peers.values())
@@ -177,7 +200,6 @@ class IO:
 
     @property
     def is_helper(self) -> bool:
-        """Whether the thread that asks is the helper."""
         return self._thread is not None and threading.get_ident() == self._thread.ident
 
     def call_helper(self) -> None:
@@ -192,10 +214,10 @@ class IO:
                     while not self._stopping and not self._wanted:  # type: ignore[redundant-expr]  # other threads
                         self._serve_helping()
         except OSError as exc:
-            self._kernel.die(blame_cell(exc) or f"a cell closed the kernel's own descriptors ({exc})")
+            self._kernel.end.die(blame_cell(exc) or f"a cell closed the kernel's own descriptors ({exc})")
         except BaseException as exc:  # noqa: BLE001  # without this thread no client could reach the kernel
             traceback.print_exc(file=sys.__stderr__)
-            self._kernel.die(f"its I/O thread failed: {exc!r}")
+            self._kernel.end.die(f"its I/O thread failed: {exc!r}")
 
     def _serve_helping(self) -> None:
         try:
@@ -222,7 +244,7 @@ class IO:
         congested = outbox.congested
         events = self._poller(also, resting, congested).poll(self._timeout_ms(now, congested))
         if not events:
-            self._kernel.leave_if_abandoned()
+            self._kernel.end.leave_if_abandoned()
         called = False
         for fd, event in events:
             if fd == also:
@@ -262,10 +284,10 @@ class IO:
             self._main_waker.clear()
         elif fd == self._listener.fileno():
             if event & select.POLLNVAL:
-                self._kernel.die("a cell closed the kernel's own descriptors")
+                self._kernel.end.die("a cell closed the kernel's own descriptors")
             self._accept()
         elif fd == self._runner:
-            self._kernel.die(ENDED)
+            self._kernel.end.die(ENDED)
         elif fd in self._pipes:
             self._rest(0.0 if self._kernel.outbox.pump() or self._may_go_on() else REST)
         elif fd in self._orphans.pidfds:
@@ -335,7 +357,7 @@ class IO:
             messages = None
         if messages is None:
             if peer.broken_by_cell:
-                self._kernel.die("a cell put a descriptor of its own in the place of the kernel's")
+                self._kernel.end.die("a cell put a descriptor of its own in the place of the kernel's")
             self._drop(peer)
             return
         for message in messages:

@@ -5,19 +5,20 @@ Between cells it waits for the next request, in the event loop if tasks that a c
 
 from __future__ import annotations
 
-import atexit
 import os as user_os
 import posix as user_posix
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._memory_reserve import fill_reserve, spend_reserve
-from kernelbox.guest._process_tree import children, kill_descendants
-from kernelbox.guest._signal_handlers import ForkSignals, Own, give_up_own, set_handler
+from kernelbox.guest._process_tree import children
+from kernelbox.guest._signal_handlers import ForkSignals, Own, give_up_own
 from kernelbox.guest._stdlib import asyncio, contextlib, os, signal, threading, time
+from kernelbox.guest.output._history import CellHistory
+from kernelbox.guest.output._origins import ORIGIN, Origin
 from kernelbox.guest.output._outbox import Outbox
 from kernelbox.guest.output._peers import Peer
 from kernelbox.guest.output._text_streams import OutStream, write_c_stdout_at_once
@@ -27,11 +28,15 @@ from kernelbox.guest.programs._orphans import expect_runner, has_children, watch
 from kernelbox.guest.programs._runner_link import RunnerBash
 from kernelbox.guest.serve import _queries
 from kernelbox.guest.serve._asks import PendingAsks
+from kernelbox.guest.serve._copying import Copies, Parts
 from kernelbox.guest.serve._event_loop import Loop
+from kernelbox.guest.serve._functions_of_host import FunctionsOfHost
 from kernelbox.guest.serve._identity import Identity
 from kernelbox.guest.serve._interpreter import remember_modules, restore_what_ipython_needs, wrap_hooks
 from kernelbox.guest.serve._io import IO, Waker, blame_cell
+from kernelbox.guest.serve._process_end import ProcessEnd
 from kernelbox.guest.serve._request_queue import RequestQueue
+from kernelbox.guest.serve._transfers import Transfers
 from kernelbox.guest.shell import _comm
 from kernelbox.guest.shell._cells import Cells
 from kernelbox.guest.shell._keyboard import keyboard
@@ -44,22 +49,10 @@ from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._execution import GRACE, LAST_GRACE
 from kernelbox.wire._framing import ProtocolError
 from kernelbox.wire._json import type_name
-from kernelbox.wire._messages import (
-    Answer,
-    Done,
-    Execute,
-    Farewell,
-    Interrupt,
-    Message,
-    Query,
-    Reply,
-    Watch,
-)
+from kernelbox.wire._messages import Answer, Copy, Done, Execute, Interrupt, Message, Payload, Query, Reply, Watch
 
 keep_builtins(globals())
 remember_modules()
-
-_exit = os._exit
 
 # Failures of our own code in a row after which a kernel gives up.
 _FAILURES = 5
@@ -69,8 +62,7 @@ _UNGUARDED = (
     "was not run: use another kernel"
 )
 
-# How long a kernel that leaves waits for clients that have not read all of its words.
-_LAST_PATIENCE = 0.3
+_GUARDED = "the kernel is guarded (require_shell_escape), and its runner cannot be copied; use a kernel without it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +84,16 @@ class KernelProcess:
         self.interrupts = Interrupts(identity.memory, main_waker.wake)
         self.loop = self.interrupts.loop = Loop(self.interrupts.note_background)  # whatever policy a module has set
         asyncio.set_event_loop(self.loop)
-        self.outbox = Outbox(identity.memory, identity.outputs, self.interrupts)
+        self.outbox = Outbox(identity.memory, identity.outputs, self.interrupts, CellHistory(identity.cells))
         self.asks = keyboard.asks = PendingAsks(self.outbox, waker.wake, guarded=identity.runner is not None)
         self._guarded = identity.runner is not None
         self._always_there: set[int] = set()
         self.bash = self._make_bash(identity)
         self.comm_manager = _comm.install(self.outbox)
+        self.transfers = Transfers()
+        self.functions_of_host = FunctionsOfHost(self.shell, self.asks)
         self._io = IO(self, identity, waker, main_waker)
+        self.end = ProcessEnd(identity, self.outbox, self.bash, self._io)
         self._queue = RequestQueue(self.outbox)
         self.abandoned: Abandoned | None = None  # when it is due, `climb` wants to be called
         self._asking: Peer | None = None  # whose query is being answered
@@ -107,6 +102,7 @@ class KernelProcess:
         self._main = threading.get_ident()
         self._cells = Cells(self.shell, self.bash, self.comm_manager, self.loop, self.interrupts)
         self._parent = ""  # of the execution that runs or was the last, as its front end knows it
+        self._copies = None if isinstance(self.bash, RunnerBash) else Copies(self._parts(self.bash))
 
     def __repr__(self) -> str:
         state = "idle" if self._queue.idle else "busy"
@@ -121,6 +117,10 @@ class KernelProcess:
         expect_runner(identity.runner_pid)
         return RunnerBash(_runner_link.connect(identity.runner))
 
+    def _parts(self, bash: Bash) -> Parts:
+        threads = (self._io, self._queue, self.outbox, self.loop, self.interrupts)
+        return Parts(self._identity, *threads, bash, self._cells, self.shell)
+
     def serve(self) -> None:
         """Runs requests until the process ends."""
         _guard_hooks.prepare(self._identity.directory)
@@ -129,7 +129,7 @@ class KernelProcess:
         watch_starts(self._io.read_at_once)
         self._wire_shell()
         self.interrupts.install()
-        Own(signal.SIGTERM, self._on_terminate, int(signal.SIG_DFL))
+        Own(signal.SIGTERM, self.end.on_terminate, int(signal.SIG_DFL))
         block, unblock = self._forks.block, self._forks.unblock
         os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=self._after_fork)
         self._io.start()
@@ -155,6 +155,8 @@ class KernelProcess:
             return  # its client has gone, and it has not begun
         if isinstance(request, Execute):
             self._execute(peer, request)
+        elif isinstance(request, Copy):
+            self._copy(peer, request)
         else:
             self._answer(peer, request)
         fill_reserve()
@@ -164,9 +166,9 @@ class KernelProcess:
         spend_reserve()
         reason = f"the kernel's own code failed ({type_name(exc)}: {bound(format_value(exc), 200)})"
         if blame := blame_cell(exc):
-            self.die(blame)
+            self.end.die(blame)
         if failures > _FAILURES:
-            self.die(reason)
+            self.end.die(reason)
         try:
             self.interrupts.protect()
             self._io.cell_ends()
@@ -176,7 +178,7 @@ class KernelProcess:
                 self.outbox.end(Done(self.outbox.execution_id, "error", None, name, reason, [f"{name}: {reason}"]))
                 self.asks.end()
         except BaseException:  # noqa: BLE001  # it cannot even be told
-            self.die(reason)
+            self.end.die(reason)
 
     # -- called by the I/O thread ----------------------------------------------------------------------------
 
@@ -186,9 +188,9 @@ class KernelProcess:
             self._turn_away(peer, message)
             return None
         if isinstance(message, Execute) and not peer.is_known_by(message.key):
-            self.die("a cell sent a request in the name of a client")
+            self.end.die("a cell sent a request in the name of a client")
         match message:
-            case Execute() | Query():
+            case Execute() | Query() | Copy():
                 self._queue.add(peer, message)
                 if self._queue.idle and threading.get_ident() != self._main:  # who is not in the loop then, but here
                     self.loop.call_soon_threadsafe(self._stop_idling)
@@ -215,7 +217,7 @@ class KernelProcess:
         name, reason = "PermissionError", peer.refusal
         if isinstance(message, Execute):
             self.outbox.reply(peer, Done(message.id, "error", None, name, reason, [f"{name}: {reason}"]))
-        elif isinstance(message, Query):
+        elif isinstance(message, Query | Copy):
             self.outbox.reply(peer, Reply(message.id, {"status": "error", "ename": name, "evalue": reason}))
 
     def lose(self, peer: Peer) -> float | None:
@@ -235,28 +237,14 @@ class KernelProcess:
         if abandoned is None or not self.interrupts.is_running(abandoned.execution_id):
             return None
         if abandoned.harder:
-            self.die("killed, because a cell whose client had gone away did not stop when interrupted")
+            self.end.die("killed, because a cell whose client had gone away did not stop when interrupted")
         self.abandoned = Abandoned(abandoned.execution_id, time.monotonic() + LAST_GRACE, harder=True)
         self.interrupts.stop_programs(abandoned.execution_id, self.bash.pid)
         return self.interrupts.request(abandoned.execution_id)
 
-    def die(self, reason: str) -> None:
-        """Ends the process at once, because it is of no more use."""
-        try:
-            self._identity.say_why(reason)
-            for peer in self._io.peers():
-                self.outbox.reply(peer, Farewell(reason))
-        finally:
-            _exit(1)
-
-    def leave_if_abandoned(self) -> None:
-        """Ends the process if no client can reach it, and its keeper, which would end it, is gone too."""
-        if not self._identity.has_keeper and not self._identity.is_reachable:
-            self.die("its directory is gone")
-
     # -- the main thread -------------------------------------------------------------------------------------
 
-    def _next(self) -> tuple[Peer, Execute | Query]:
+    def _next(self) -> tuple[Peer, Execute | Query | Copy]:
         while True:
             self._queue.idle = True
             if self.interrupts.waiting_handlers:
@@ -291,23 +279,25 @@ class KernelProcess:
 
     def _cull(self) -> None:
         if not self._queue.entries:
-            self._leave(f"ended after {self._idle_timeout:g} s without work, as KERNELBOX_CULL_IDLE asks")
+            self.end.leave(f"ended after {self._idle_timeout:g} s without work, as KERNELBOX_CULL_IDLE asks")
 
     def leave_if_unused(self, seconds: float) -> dict[str, bool]:
         """Ends the process if no cell has run for so long and none is waiting; otherwise answers that it stays."""
         state = _state.parse(self._identity.memory[: _state.SIZE])
         if not self._queue.has_cells() and state is not None and time.time() - state.last_used > seconds:
-            self._leave(f"ended after {seconds:g} s without work, as a client asked for")
+            self.end.leave(f"ended after {seconds:g} s without work, as a client requested")
         return {"left": False}
 
     def _execute(self, peer: Peer, request: Execute) -> None:
         if self._guarded and not _runner_link.is_there():
             # The thread that serves notices its end, but the next cell may have come before.
-            self.die(_runner_link.ENDED)
+            self.end.die(_runner_link.ENDED)
         bash = request.language == "bash"
         self._parent = request.parent or request.id
         self.interrupts.begin(request.id)
         self.asks.begin(request)
+        if request.functions:
+            self.functions_of_host.install(request.functions)
         self.outbox.begin(request, peer, self.shell.execution_count)
         self._io.cell_begins()
         restore_what_ipython_needs(self.outbox.streams)
@@ -318,9 +308,11 @@ class KernelProcess:
         self.interrupts.end()
         done.execution_count = None if request.language != "python" else self.shell.execution_count - 1
         self._identity.restore_descriptors()
+        if request.payloads:
+            self._send_payloads(peer, request.id)
         if self.shell.exit_requested:
             self.outbox.relieve()
-            self._leave("the cell called exit()")
+            self.end.leave("the cell called exit()")
         self.outbox.end(done)
         if self.asks.open:
             self.asks.end()
@@ -329,7 +321,14 @@ class KernelProcess:
             self.interrupts.older = set(children()) - {self.bash.pid}
             self._io.look_for_orphans()
         if peer.broken_by_cell:
-            self.die("a cell closed the kernel's own descriptors")
+            self.end.die("a cell closed the kernel's own descriptors")
+
+    def _send_payloads(self, peer: Peer, execution_id: str) -> None:
+        for content in self.shell.take_payloads():
+            try:
+                self.outbox.reply(peer, Payload(execution_id, content))
+            except (TypeError, ValueError, ProtocolError) as exc:  # a cell has made it
+                self.outbox.streams[1].write(f"A payload was not sent: {bound(format_value(exc), 200)}\n")
 
     def _refuse(self, request: Execute) -> Done:
         """Returns the error for a cell that must not run here, because the kernel is not guarded."""
@@ -348,11 +347,19 @@ class KernelProcess:
             self._asking = None
             self._io.cell_ends()
             self.interrupts.end()
+        payload = content.pop("payload", b"")
         try:
-            self.outbox.reply(peer, Reply(query.id, content))
+            self.outbox.reply(peer, Reply(query.id, content, payload))
         except (TypeError, ValueError, ProtocolError) as exc:  # what user code made of it is not JSON, or too long
             content = {"status": "error", "ename": type_name(exc), "evalue": bound(format_value(exc), 1000)}
             self.outbox.reply(peer, Reply(query.id, content))
+
+    def _copy(self, peer: Peer, request: Copy) -> None:
+        answer: dict[str, Any] | None = {"status": "refused", "reasons": [_GUARDED]}
+        if self._copies is not None:
+            answer = self._copies.make(request)
+        if answer is not None:
+            self.outbox.reply(peer, Reply(request.id, answer))
 
     @contextlib.contextmanager
     def quiesced(self) -> Any:
@@ -372,44 +379,22 @@ class KernelProcess:
         self.shell.display_pub.outbox = self.shell.displayhook.outbox = self.outbox
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # as long as the process
         sys.stdout, sys.stderr = OutStream(self.outbox, 0), OutStream(self.outbox, 1)
-        user_os._exit = user_posix._exit = self._exit_at_once
+        user_os._exit = user_posix._exit = self.end.exit_at_once
         write_c_stdout_at_once()
         sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc, assignment]  # what libraries restore
 
-    def _exit_at_once(self, status: int) -> NoReturn:
-        """Stands in for `os._exit`: a line that has been begun is written first."""
-        for stream in self.outbox.streams:
-            stream.push()
-        _exit(status)
-
-    def get_parent(self) -> dict[str, Any]:
+    def get_parent(self, channel: str | None = None) -> dict[str, Any]:
         """Returns what ipywidgets' Output uses to tell cells apart."""
-        return {"header": {"msg_id": self._parent}}
+        origin = ORIGIN.get() or Origin(self.outbox.execution_id, self._parent)
+        return {"header": {"msg_id": origin.parent, "execution_id": origin.execution_id}}
 
     def _after_fork(self) -> None:
+        if self._copies is not None and self._copies.under_way:
+            self._forks.unblock()
+            return
         self._identity.close_after_fork()
         self.outbox.after_fork()
         self._io.close_after_fork()
         self.interrupts.after_fork()
         give_up_own()
         self._forks.unblock()
-
-    def _on_terminate(self, signum: int, frame: object) -> None:
-        self._leave("killed by SIGTERM", tell=False)  # a host that sends it has written down why
-
-    def _leave(self, reason: str, *, tell: bool = True) -> None:
-        """Ends the process in good order: clients are told why, if they do not know, and exit functions run."""
-        set_handler(signal.SIGTERM, signal.SIG_IGN)
-        # A signal that came in the middle of sending leaves half a frame, which nothing can follow.
-        sending = self.outbox.is_held_here
-        try:
-            self._identity.say_why(reason)
-            for peer in self._io.peers() if tell and not sending else ():
-                self.outbox.reply(peer, Farewell(reason))
-            self.bash.close()
-            atexit._run_exitfuncs()
-            if not sending:
-                self._io.drain(_LAST_PATIENCE)
-            kill_descendants()  # our keeper, which would do it, may be gone
-        finally:
-            _exit(0)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from kernelbox.guest._interrupts import TimeUp
 from kernelbox.guest._stdlib import contextlib, os, sys, threading, time
+from kernelbox.guest.serve._transfers import LONGEST as LONGEST_TRANSFER
+from kernelbox.guest.serve._transfers import NAMES as TRANSFERS
 from kernelbox.guest.shell._traceback import format_value
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._builtins import keep_builtins
@@ -55,7 +57,7 @@ def answer(kernel: KernelProcess, query: Query) -> dict[str, Any]:
     out, err = _Silent(user_sys.stdout), _Silent(user_sys.stderr)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            kernel.interrupts.allow(_LONGEST_QUERY)
+            kernel.interrupts.allow(LONGEST_TRANSFER if query.what in TRANSFERS else _LONGEST_QUERY)
             return _answer(kernel, query)
     except TimeUp:
         evalue = f"code of the kernel's own objects took longer than {_LONGEST_QUERY:g} s, and was stopped"
@@ -68,6 +70,8 @@ def answer(kernel: KernelProcess, query: Query) -> dict[str, Any]:
 
 def _answer(kernel: KernelProcess, query: Query) -> dict[str, Any]:
     shell, args = kernel.shell, query.args
+    if query.what in TRANSFERS:
+        return kernel.transfers.answer(kernel, query.what, args, query.payload)
     match query.what:
         case "complete":
             return _complete(shell, str(args["code"]), int(args["cursor_pos"]))
@@ -78,8 +82,6 @@ def _answer(kernel: KernelProcess, query: Query) -> dict[str, Any]:
             return {"status": status, "indent": indent or ""}
         case "history":
             return {"status": "ok", "history": _history(shell, args)}
-        case "notebook":
-            return {"status": "ok", **kernel.outbox.history.describe()}
         case "expressions":
             return {"status": "ok", "user_expressions": shell.user_expressions(args["expressions"])}
         case "comms":
@@ -90,7 +92,8 @@ def _answer(kernel: KernelProcess, query: Query) -> dict[str, Any]:
             return {**kernel.leave_if_unused(float(args["unused_for"]))}
         case "quiesce":
             with kernel.quiesced():
-                return {"threads": len(os.listdir("/proc/self/task")), "python_threads": _thread_names()}
+                names = [thread.name for thread in threading.enumerate()]
+                return {"threads": len(os.listdir("/proc/self/task")), "python_threads": names}
     raise ValueError(f"no such query: {query.what!r}")
 
 
@@ -227,7 +230,3 @@ def _size(value: object) -> int:
         raise
     except BaseException:  # noqa: BLE001  # properties and __sizeof__ are user code
         return 0
-
-
-def _thread_names() -> list[str]:
-    return [thread.name for thread in threading.enumerate()]

@@ -8,7 +8,7 @@ from kernelbox.guest._stdlib import threading
 from kernelbox.guest.output._outbox import Outbox
 from kernelbox.guest.output._peers import Peer
 from kernelbox.wire._builtins import keep_builtins
-from kernelbox.wire._messages import Done, Execute, Query
+from kernelbox.wire._messages import Copy, Done, Execute, Query
 
 keep_builtins(globals())
 
@@ -22,21 +22,18 @@ class RequestQueue:
     def __init__(self, outbox: Outbox) -> None:
         self.idle = False
         self._outbox = outbox
-        self.entries: deque[tuple[Peer, Execute | Query]] = deque()
+        self.entries: deque[tuple[Peer, Execute | Query | Copy]] = deque()
         self._withdrawn: set[str] = set()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def __repr__(self) -> str:
-        return f"<RequestQueue of {len(self)}{', idle' if self.idle else ''}>"
-
-    def add(self, peer: Peer, request: Execute | Query) -> None:
+    def add(self, peer: Peer, request: Execute | Query | Copy) -> None:
         with self._lock:
             self.entries.append((peer, request))
 
-    def take(self) -> tuple[Peer, Execute | Query] | None:
+    def take(self) -> tuple[Peer, Execute | Query | Copy] | None:
         """Returns the next request, if there is one. The main thread is busy from then on."""
         with self._lock:
             while self.entries:
@@ -67,7 +64,11 @@ class RequestQueue:
                     return False
         return None
 
+    def forget(self) -> None:
+        """Drops everything, in a copy of the process: the original answers."""
+        self.entries.clear()
+        self._withdrawn.clear()
+
     def has_cells(self) -> bool:
-        """Tells whether a cell waits to be run."""
         with self._lock:
             return any(isinstance(request, Execute) for _, request in self.entries)

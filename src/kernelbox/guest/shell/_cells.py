@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._stdlib import asyncio, contextlib, os, sys, threading
+from kernelbox.guest.output._origins import ORIGIN, Origin
 from kernelbox.guest.output._text_streams import OutStream
 from kernelbox.guest.programs._bash import Bash
 from kernelbox.guest.programs._command_environment import take_environment
@@ -15,6 +16,7 @@ from kernelbox.guest.programs._program import bash_program
 from kernelbox.guest.programs._runner_link import RunnerBash
 from kernelbox.guest.shell._changes import Changes
 from kernelbox.guest.shell._comm import Comms
+from kernelbox.guest.shell._keyboard import keyboard
 from kernelbox.guest.shell._shell import ZMQInteractiveShell
 from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._messages import Display, Done, Execute
@@ -75,14 +77,11 @@ class Cells:
 
     def run(self, request: Execute) -> Done:
         """Runs a cell to its end and returns its `Done`."""
-        match request.language:
-            case "python":
-                cell = self._run_python(request)
-            case "bash":
-                cell = self._run_bash(request)
-            case "comm":
-                cell = self._run_comm(request)
+        cell = self._run_python(request) if request.language == "python" else self._run_other(request)
         self._shell.set_text_limit(request.text_limit)
+        self._shell.takes_payloads = request.payloads
+        keyboard.has_left_debugger = False
+        self._context.run(ORIGIN.set, Origin(request.id, request.parent or request.id))
         may_wait = request.language == "python" and self._shell.may_wait(request.code)
         self._traces.resume()
         try:
@@ -91,6 +90,10 @@ class Cells:
             self._traces.suspend()
             if sys.getrecursionlimit() < _LEAST_RECURSION:
                 sys.setrecursionlimit(_LEAST_RECURSION)
+
+    def renew(self) -> None:
+        """Takes the process that this is a copy in for the kernel itself."""
+        self._pid = os.getpid()
 
     def leave_if_forked(self, exc: BaseException | None) -> None:
         """Ends a child that the cell forked and that ran on to the end of the cell, as a script would."""
@@ -226,36 +229,31 @@ class Cells:
                 shell.events.trigger("post_run_cell", result)
         return result
 
-    async def _run_bash(self, request: Execute) -> Done:
+    async def _run_other(self, request: Execute) -> Done:
+        """Runs a bash cell, or a front end's message to a comm."""
+        status = 0
         try:
             self._interrupts.expose()
-            status, alive = self._run_in_bash(request.code)
-            if not alive:
-                print("[bash exited; the next bash cell starts a new one]", file=user_sys.stderr)
+            if request.language == "bash":
+                status = self._run_in_bash(request.code)
+            else:
+                self._comms.take(request)
+                self._flush_own_streams()
         except BaseException as exc:  # noqa: BLE001  # reported as the cell's error
             self._interrupts.protect()
             return self._report(request, exc)
         finally:
             self._interrupts.protect()
-        if status == 0:
-            return Done(request.id, "ok", interrupted=self._interrupts.seen)
-        value = f"bash returned exit status {status}"
-        return Done(request.id, "error", None, "CalledProcessError", value, [f"CalledProcessError: {value}"])
+        done = Done(request.id, "ok", interrupted=self._interrupts.seen)
+        if request.language == "bash":
+            done.exit_code = status
+        if status:
+            done.status, done.ename, done.evalue = "error", "CalledProcessError", f"bash returned exit status {status}"
+            done.traceback = [f"CalledProcessError: {done.evalue}"]
+        return done
 
-    async def _run_comm(self, request: Execute) -> Done:
-        try:
-            self._interrupts.expose()
-            self._comms.take(request)
-            self._flush_own_streams()
-        except BaseException as exc:  # noqa: BLE001  # reported as the error of a cell
-            self._interrupts.protect()
-            return self._report(request, exc)
-        finally:
-            self._interrupts.protect()
-        return Done(request.id, "ok", interrupted=self._interrupts.seen)
-
-    def _run_in_bash(self, code: str) -> tuple[int, bool]:
-        """Runs a bash cell; returns its exit status, and whether bash is still there."""
+    def _run_in_bash(self, code: str) -> int:
+        """Runs a bash cell; returns its exit status."""
         shell = self._shell
         waiting, there = self._bash.look()
         program = bash_program(code, take_environment(), shell.kernel.asks.take_directory(there))

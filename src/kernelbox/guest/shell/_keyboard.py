@@ -6,6 +6,7 @@ import pdb
 import sys as user_sys
 from typing import Any, Protocol
 
+from IPython.core import debugger
 from IPython.core.error import StdinNotImplementedError
 
 from kernelbox.guest._stdlib import os, sys
@@ -33,10 +34,35 @@ class Person(Protocol):
     def ask_input(self, prompt: str, *, password: bool) -> str: ...
 
 
+class Debugger(debugger.InterruptiblePdb):
+    """Python's debugger, as IPython has it: an interrupt at its prompt ends it, and the cell goes on.
+
+    Python's own takes an interrupt for the wish to see the prompt again, so its cell would never end. A cell that comes
+    to another prompt after that is ended.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # Otherwise it would replace the kernel's handler of SIGINT by one that only stops at the next line.
+        super().__init__(*args, **{"nosigint": True, **kwargs})
+
+    def cmdloop(self, intro: Any = None) -> Any:
+        try:
+            return super().cmdloop(intro)
+        except KeyboardInterrupt:
+            keyboard.has_left_debugger = True
+            raise
+
+    def interaction(self, *args: Any) -> None:
+        if keyboard.has_left_debugger:
+            raise KeyboardInterrupt
+        super().interaction(*args)
+
+
 class Keyboard:
     """Asks the client for what a cell wants to read, if the client takes such questions."""
 
     asks: Person | None = None
+    has_left_debugger = False  # in this cell, by an interrupt
 
     def input(self, prompt: object = "", /) -> str:
         """Stands in for `input`."""
@@ -49,14 +75,14 @@ class Keyboard:
     def set_trace(self, *_: object, **__: object) -> None:
         """Stands in for `pdb.set_trace`."""
         self.require()
-        pdb.Pdb().set_trace(sys._getframe(1))
+        Debugger().set_trace(sys._getframe(1))
 
     def breakpoint(self, *args: object, **kwargs: object) -> Any:
         """Stands in for `sys.breakpointhook`; what PYTHONBREAKPOINT names, or 0, is left to Python's own."""
         if os.environ.get("PYTHONBREAKPOINT"):
             return sys.__breakpointhook__(*args, **kwargs)
         self.require()
-        pdb.Pdb().set_trace(sys._getframe(1))
+        Debugger().set_trace(sys._getframe(1))
         return None
 
     def require(self) -> None:
@@ -74,7 +100,8 @@ class Keyboard:
         builtins.input = self.input
         replace_builtin("input", self.input)
         getpass.getpass = self.getpass
-        pdb.set_trace = self.set_trace
+        debugger.Pdb = pdb.Pdb = Debugger  # type: ignore[misc]  # what libraries make one of
+        debugger.set_trace = pdb.set_trace = self.set_trace
         user_sys.breakpointhook = self.breakpoint
 
     def _read(self, prompt: str, *, password: bool) -> str:

@@ -16,15 +16,17 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
+from contextvars import Token
 from types import ModuleType
 from typing import Any
 
 from IPython.core.autocall import IPyAutocall, ZMQExitAutocall
 from IPython.core.compilerop import CachingCompiler
-from IPython.core.error import UsageError
+from IPython.core.error import TryNext, UsageError
 from IPython.core.events import EventManager, available_events
 from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
 from IPython.core.macro import Macro
+from IPython.core.payload import PayloadManager
 from IPython.core.profiledir import ProfileDir
 from traitlets import Any as AnyTrait
 from traitlets import Integer, Type
@@ -33,12 +35,13 @@ from traitlets.config import Config
 from kernelbox.guest._memory_reserve import spend_reserve
 from kernelbox.guest._stdlib import contextlib
 from kernelbox.guest.output._display import DisplayFormatter, Publisher, ResultHook
+from kernelbox.guest.output._origins import ORIGIN, Origin
 from kernelbox.guest.shell import _traceback
 from kernelbox.guest.shell._cell_names import name_cells_everywhere
 from kernelbox.guest.shell._changes import Changes
 from kernelbox.guest.shell._error_hints import forget_refused
 from kernelbox.guest.shell._inputs import Inputs
-from kernelbox.guest.shell._keyboard import keyboard
+from kernelbox.guest.shell._keyboard import Debugger, keyboard
 from kernelbox.guest.shell._magics import (
     SCREENS,
     FileInspector,
@@ -107,10 +110,12 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
     """Runs cells; what they write, show and raise goes to the kernel that owns it."""
 
     compiler_class = Type(Compiler)
+    debugger_cls = Debugger
     displayhook_class = Type(ResultHook)
     display_pub_class = Type(Publisher)
     inspector_class = Type(FileInspector)
     profile_dir: LazyProfile
+    payload_manager: PayloadManager
     display_pub: Publisher
     displayhook: ResultHook
     _transformer_counts: tuple[int, int, int] | None = None
@@ -122,12 +127,15 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
     def __init__(self, **kwargs: Any) -> None:
         config = Config()
         config.HistoryManager.enabled = False
+        config.HistoryManager.hist_file = ":memory:"  # what it would be without a database
         config.IPKernelApp.connection_file = ""  # tqdm looks for this key
         self._running: list[Any] = []  # asked for already while the shell is built
         super().__init__(config=config, ipython_dir="", profile_dir=LazyProfile(), colors="nocolor", **kwargs)
         self.error: BaseException | None = None
         self.in_cell = False
         self.exit_requested = False
+        self.keepkernel_on_exit: bool | None = None  # set by `exit(keep_kernel=True)`
+        self.takes_payloads = False  # whether the client of the cell does
         self.changes: Changes | None = None
         # IPython's advice after sys.exit(); a model that took it would end its kernel.
         warnings.filterwarnings("ignore", message="To exit: use 'exit', 'quit', or Ctrl-D.")
@@ -199,6 +207,7 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
     def init_hooks(self) -> None:
         super().init_hooks()
         self.set_hook("editor", _refuse_editor)
+        self.set_hook("show_in_pager", _show_in_pager, 99)
 
     def enable_gui(self, gui: str | None = None) -> None:
         if gui not in (None, "inline", "agg", "asyncio", ""):
@@ -212,11 +221,39 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
         return super().enable_matplotlib(gui)
 
     def set_next_input(self, s: str, replace: bool = False) -> None:
-        """Shows what `%load` and the like would put into the next cell."""
-        print(s)
+        """Has the front end make a cell of what `%load` and the like have found; without one it is shown."""
+        if self.takes_payloads:
+            self.payload_manager.write_payload({"source": "set_next_input", "text": s, "replace": replace})
+        else:
+            print(s)
 
     def ask_exit(self) -> None:
-        self.exit_requested = True
+        keep = bool(self.keepkernel_on_exit)
+        self.exit_requested = not keep
+        if self.takes_payloads:
+            self.payload_manager.write_payload({"source": "ask_exit", "keepkernel": keep})
+
+    def take_payloads(self) -> list[dict[str, Any]]:
+        """Returns what the front end is to do after the cell."""
+        payloads: list[dict[str, Any]] = self.payload_manager.read_payload()
+        self.payload_manager.clear_payload()
+        return payloads
+
+    # What libraries use to have the output of a thread go to one cell, as in ipykernel.
+
+    def get_parent(self) -> dict[str, Any]:
+        parent: dict[str, Any] = self.kernel.get_parent()
+        return parent
+
+    def set_thread_parent(self, parent: dict[str, Any]) -> Token[Origin | None]:
+        header = parent["header"]
+        return ORIGIN.set(Origin(str(header.get("execution_id", "")), str(header["msg_id"])))
+
+    def reset_thread_parent(self, token: Token[Origin | None]) -> None:
+        ORIGIN.reset(token)
+
+    def set_parent(self, parent: dict[str, Any]) -> None:
+        self.set_thread_parent(parent)
 
     def _exiter_default(self) -> ZMQExitAutocall:
         return ZMQExitAutocall(self)
@@ -336,6 +373,14 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
 def _give_builtins(names: dict[str, Any]) -> None:
     """Gives a namespace the built-in names that cells see. Otherwise it would get those of IPython's modules."""
     names.setdefault("__builtins__", vars(user_builtins))
+
+
+def _show_in_pager(shell: ZMQInteractiveShell, data: Any, start: int = 0, screen_lines: int = 0) -> None:
+    """Has the front end show a page, as `name?` asks for; without one it is printed."""
+    if not shell.takes_payloads:
+        raise TryNext
+    page = data if isinstance(data, dict) else {"text/plain": data}
+    shell.payload_manager.write_payload({"source": "page", "data": page, "start": max(0, start)})
 
 
 def _refuse_editor(*_: Any) -> None:

@@ -108,7 +108,7 @@ def _user_frames(tb: TracebackType | None) -> list[tuple[CodeType, int]]:
         hide = tb.tb_frame.f_locals.get("__tracebackhide__") if tb.tb_frame.f_code.co_name in _HIDERS else None
         if hide == "__ipython_bottom__":
             frames.clear()
-        elif not _is_machinery(tb.tb_frame.f_code.co_filename):
+        elif not tb.tb_frame.f_code.co_filename.startswith(_MACHINERY):
             frames.append((tb.tb_frame.f_code, tb.tb_lineno))
         tb = tb.tb_next
     return frames
@@ -116,10 +116,6 @@ def _user_frames(tb: TracebackType | None) -> list[tuple[CodeType, int]]:
 
 _HIDERS = ("run_code", "run_cell_magic", "run_line_magic")
 _MACHINERY = tuple(os.path.join(os.path.dirname(os.path.abspath(str(each.__file__))), "") for each in (guest, IPython))
-
-
-def _is_machinery(filename: str) -> bool:
-    return filename.startswith(_MACHINERY)
 
 
 def _format_frames(frames: list[tuple[CodeType, int]]) -> list[str]:

@@ -9,23 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 
+from kernelbox.guest.walls import _system_calls as _calls
 from kernelbox.guest.walls._landlock import keep_to
 from kernelbox.guest.walls._maker import read_told
-from kernelbox.guest.walls._system_calls import (
-    CLONE_NEWCGROUP,
-    CLONE_NEWIPC,
-    CLONE_NEWNET,
-    CLONE_NEWNS,
-    CLONE_NEWPID,
-    CLONE_NEWUSER,
-    CLONE_NEWUTS,
-    Unarmed,
-    drop_bounding_set,
-    enter_namespaces,
-    forbid_new_privileges,
-    unshare,
-)
+from kernelbox.guest.walls._system_calls import Unarmed
 from kernelbox.guest.walls._view import show_processes
+
+_NAMESPACES = _calls.CLONE_NEWNS | _calls.CLONE_NEWIPC | _calls.CLONE_NEWUTS
 
 # What stands for users who have no number in a user namespace, unless the system says otherwise.
 _NOBODY = 65534
@@ -37,7 +27,7 @@ def enter_user_namespace() -> None:
     Its user gets another number there than the one for unknown users, so that those are not taken for this user.
     """
     user, group = os.geteuid(), os.getegid()
-    unshare(CLONE_NEWUSER)
+    _calls.unshare(_calls.CLONE_NEWUSER)
     unknown = _NOBODY
     with contextlib.suppress(OSError), open("/proc/sys/kernel/overflowuid") as file:
         unknown = int(file.read())
@@ -51,7 +41,7 @@ def fork_beside(first: int) -> int:
 
     All that the calling process forks from now on goes there: it has no privilege to go back.
     """
-    enter_namespaces(first, CLONE_NEWPID)
+    _calls.enter_namespaces(first, _calls.CLONE_NEWPID)
     return os.fork()
 
 
@@ -63,14 +53,14 @@ def enter(first: int, told: int, *, user: int, own_network: bool) -> tuple[str, 
     group, outside = os.getegid(), os.geteuid()
     here = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY)  # in the sandbox, where it is read-only, it could not be
     scratch, writable, program = read_told(told)
-    enter_namespaces(first, CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | (CLONE_NEWNET if own_network else 0))
-    unshare(CLONE_NEWCGROUP)
+    _calls.enter_namespaces(first, _NAMESPACES | (_calls.CLONE_NEWNET if own_network else 0))
+    _calls.unshare(_calls.CLONE_NEWCGROUP)
     show_processes()
-    unshare(CLONE_NEWUSER)
+    _calls.unshare(_calls.CLONE_NEWUSER)
     _map_ids(here, (user, outside), (group, group))
     os.close(here)
-    drop_bounding_set()
-    forbid_new_privileges()
+    _calls.drop_bounding_set()
+    _calls.forbid_new_privileges()
     keep_to(writable)
     return scratch, program
 

@@ -108,10 +108,6 @@ def _on_event(event: str, args: tuple[Any, ...]) -> None:
         check(event, args)
 
 
-def _check_start(event: str, args: tuple[Any, ...]) -> None:
-    _refuse(event)
-
-
 def _check_fork(event: str, args: tuple[Any, ...]) -> None:
     """Refuses the fork of os.spawn*, whose child would swallow the error and only exit with 127."""
     frame: FrameType | None = sys._getframe(2)
@@ -269,7 +265,7 @@ _WITHOUT_DESCRIPTOR = ("os.truncate", "os.setxattr", "os.removexattr", "shutil.r
 _CHECKS: dict[str, Callable[[str, tuple[Any, ...]], None]] = {
     **dict.fromkeys(
         ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile", "pty.spawn"),
-        _check_start,
+        lambda event, args: _refuse(event),
     ),
     "os.fork": _check_fork,
     "os.forkpty": _check_fork,

@@ -7,23 +7,18 @@ idle; what takes long is done only when the cheap numbers say that it could matt
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import os
 import signal
 import time
 
+from kernelbox.guest._descriptors import close
 from kernelbox.guest._process_tree import children
 from kernelbox.guest.walls._disk import Disk
 from kernelbox.usage import _group_usage as _groups
 from kernelbox.usage._disk_usage import Walk
-from kernelbox.usage._processes import (
-    beside_resident,
-    exact_memory,
-    hide,
-    look_at,
-    shared_memory,
-    written,
-)
+from kernelbox.usage._processes import beside_resident, exact_memory, hide, look_at, shared_memory, written
 from kernelbox.wire import _kernel_state as _state
 from kernelbox.wire._layout import LOG, STATE
 
@@ -38,9 +33,8 @@ _DUTY = 0.2
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kernelbox.usage._processes import Tree
+    from kernelbox.wire._messages import Foster, Spawn
 
 # Name, limit, what was used.
 Excess = tuple[str, float, float]
@@ -49,29 +43,17 @@ Excess = tuple[str, float, float]
 class LimitWatch:
     """What one kernel may use, and what it has used so far."""
 
-    def __init__(
-        self,
-        pid: int,
-        first: int,
-        limits: Mapping[str, float],
-        groups: list[str],
-        state: int,
-        directory: int,
-        cwd: str,
-        disk_before: int,
-        home: int,
-        *,
-        alone: bool,
-    ) -> None:
+    def __init__(self, spawn: Spawn | Foster, pid: int, first: int, state: int, directory: int, *, alone: bool) -> None:
         """To be made when the kernel is in its groups, and has not begun to run cells. `first` is the first process of
         its sandbox, 0 if it has none; `state` is its state file, and `directory`, which is not ours to close, where
-        that is; `home` is the inode of the home, which is not counted.
+        that is.
 
         `alone` says that every child of this process is the kernel's: its orphans come here, if it does not get them.
         """
-        joined = [group for group in groups if pid in _groups.members(group)]
+        limits = spawn.limits
+        joined = [group for group in spawn.groups if pid in _groups.members(group)]
         kept = {name for group in joined for name in _groups.limits(group)}
-        self.groups = groups
+        self.groups = spawn.groups
         self.state = state
         self._directory = directory
         self._pid = pid
@@ -85,13 +67,14 @@ class LimitWatch:
         self._peak = 0
         self._cpu: dict[int, float] = {}
         self._ended_cpu = 0.0
-        self._disk = Disk(Walk(cwd, but=home), disk_before, limits["disk"]) if "disk" in limits else None
+        self._disk: Disk | None = None
+        if "disk" in limits:
+            self._disk = Disk(Walk(spawn.cwd, but=spawn.home), spawn.disk_before, limits["disk"])
         self._oom_kills = self._oom_kills_seen = self._count_oom_kills()
         self._idle_looks = 0
+        self.checkpoints: set[int] = set()
+        """The frozen copies of the kernel, which count with it."""
         self.due = time.monotonic() if self._looks else float("inf")
-
-    def __repr__(self) -> str:
-        return f"<LimitWatch of {self._pid} for {', '.join(self._limits)}>"
 
     @property
     def _looks(self) -> bool:
@@ -134,7 +117,7 @@ class LimitWatch:
             return []
         return [other for other in others if other._disk is not None and other._disk.place == self._disk.place]
 
-    def find_cause(self, code: int) -> Excess | None:
+    def find_cause(self, code: int | None) -> Excess | None:
         """Returns the limit for which the system itself has ended the kernel, if any; `code` is its exit code."""
         if code == -signal.SIGXCPU and "cpu" in self._limits:
             return "cpu", self._limits["cpu"], self._limits["cpu"]
@@ -151,8 +134,20 @@ class LimitWatch:
         """
         self._oom_kills, self._oom_kills_seen = self._oom_kills_seen, self._count_oom_kills()
 
+    def compare_with(self, original: LimitWatch) -> None:
+        """Counts what a branch has from its original as the original does: as its own, but for the template's part."""
+        self._inherited = original._inherited
+
+    def pass_on(self, pid: int, state: int, directory: int) -> LimitWatch:
+        """Returns the watch of the process that takes the place of this one. What was used so far counts on."""
+        heir = copy.copy(self)
+        heir._pid, heir.state, heir._directory = pid, state, directory
+        heir._ended_cpu, heir._cpu = self._ended_cpu + sum(self._cpu.values()), {}
+        heir.due = time.monotonic() if self._looks else math.inf
+        return heir
+
     def close(self) -> None:
-        os.close(self.state)
+        close(self.state)
         self._disk = None
 
     def _measure(self) -> Excess | None:
@@ -166,7 +161,7 @@ class LimitWatch:
         """Returns the processes below which all of the kernel's are: it can refuse to take in its orphans."""
         if self._alone and not self._first:
             return children()
-        return [self._pid, *(children(self._first) if self._first else ())]
+        return [self._pid, *self.checkpoints, *(children(self._first) if self._first else ())]
 
     def _measure_memory(self, tree: Tree) -> Excess | None:
         limit = self._limits.get("memory")

@@ -27,23 +27,13 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from kernelbox.guest._descriptors import Descriptors, close, read_all, read_file
-from kernelbox.guest.walls._system_calls import (
-    CLONE_NEWIPC,
-    CLONE_NEWNET,
-    CLONE_NEWNS,
-    CLONE_NEWPID,
-    CLONE_NEWUTS,
-    Unarmed,
-    close_but,
-    drop_bounding_set,
-    forbid_new_privileges,
-    unshare,
-)
+from kernelbox.guest.walls import _system_calls as _calls
+from kernelbox.guest.walls._system_calls import Unarmed
 from kernelbox.guest.walls._view import build_view
-from kernelbox.wire._confinement import Confinement, describe_failure
+from kernelbox.wire._confinement import Confinement
 from kernelbox.wire._layout import MAKER, PACKAGES
 
-_NAMESPACES = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS
+_NAMESPACES = _calls.CLONE_NEWNS | _calls.CLONE_NEWPID | _calls.CLONE_NEWIPC | _calls.CLONE_NEWUTS
 
 # What the template asks for: a number of its own choice, and whether to make a network. With it come what the kernel is
 # confined to, and what the first process waits at.
@@ -92,7 +82,6 @@ class Maker:
         self._process = os.pidfd_open(self.pid)
 
     def close(self) -> None:
-        """Lets the maker end."""
         self.link.close()
         os.close(self._process)
 
@@ -129,7 +118,7 @@ def _serve(link: socket.socket) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps
-        close_but((0, 1, 2, link.fileno()))
+        _calls.close_but((0, 1, 2, link.fileno()))
         with open("/proc/self/comm", "w") as file:
             file.write(MAKER)
         gc.enable()
@@ -160,9 +149,9 @@ def _make(link: socket.socket, number: int, own_network: bool, confinement: int,
     """
     opened = [confinement, waits]
     try:
-        unshare(_NAMESPACES | (CLONE_NEWNET if own_network else 0))
-        drop_bounding_set()
-        forbid_new_privileges()
+        _calls.unshare(_NAMESPACES | (_calls.CLONE_NEWNET if own_network else 0))
+        _calls.drop_bounding_set()
+        _calls.forbid_new_privileges()
         for _ in range(2):
             opened += os.pipe()
         _, _, told, tell, heard, says = opened
@@ -201,7 +190,7 @@ def _tell(tell: int, what: bytes) -> None:
 
 
 def _describe(exc: Exception) -> bytes:
-    reason = describe_failure(exc.step, exc.error) if isinstance(exc, Unarmed) else f"{type(exc).__name__}: {exc}"
+    reason = str(exc) if isinstance(exc, Unarmed) else f"{type(exc).__name__}: {exc}"
     return reason.encode("utf-8", "replace")
 
 

@@ -44,9 +44,6 @@ class OwnFiles:
         self._runtime = _identity(directory.rpartition("/")[0])
         self._way: frozenset[tuple[int, int] | None] = frozenset()
 
-    def __repr__(self) -> str:
-        return f"<OwnFiles of {self._directory}>"
-
     def prepare(self) -> None:
         """Notes the way here, and makes the directory that cells may keep files in: they cannot under the guard."""
         self._way = _way_to(self._directory)
@@ -60,7 +57,7 @@ class OwnFiles:
         if is_kernel_id(path.rstrip("/").rpartition("/")[2]) and _identity(f"{path}/{SOCKET}") is not None:
             return True  # a kernel's directory, of this home or another
         place = _follow(path)
-        if not self._is_inside(place):
+        if self._runtime is None or not _is_below(place, self._runtime):
             return False
         profile = _identity(f"{self._directory}/{PROFILE}")
         return profile is None or not _is_below(place, profile)
@@ -74,9 +71,6 @@ class OwnFiles:
         if path.startswith("/"):
             return False
         return any(self.hold(f"{_DESCRIPTORS}/{fd}/{path}") for fd in os.listdir(_DESCRIPTORS))
-
-    def _is_inside(self, path: str) -> bool:
-        return self._runtime is not None and _is_below(path, self._runtime)
 
 
 def _names_a_kernels_file(path: str) -> bool:

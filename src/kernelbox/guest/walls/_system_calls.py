@@ -10,6 +10,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from kernelbox.wire._confinement import describe_failure
+
 # Numbers are given to it as they are: they are below 2^31, and libffi extends them to what the registers hold.
 _libc: Any = ctypes.CDLL(None, use_errno=True)
 for _name in ("syscall", "unshare", "setns", "mount", "prctl", "capset"):
@@ -45,7 +47,7 @@ class Unarmed(Exception):
     """Raised when the system refuses a step of confining a process."""
 
     def __init__(self, step: str, error: OSError) -> None:
-        super().__init__(step, error)
+        super().__init__(describe_failure(step, error))
         self.step, self.error = step, error
 
 

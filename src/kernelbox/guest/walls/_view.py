@@ -7,30 +7,11 @@ from __future__ import annotations
 
 import os
 
-from kernelbox.guest.walls._system_calls import (
-    MOUNT_ATTR_NODEV,
-    MOUNT_ATTR_NOSUID,
-    MOUNT_ATTR_RDONLY,
-    MS_BIND,
-    MS_NODEV,
-    MS_NOEXEC,
-    MS_NOSUID,
-    MS_PRIVATE,
-    MS_RDONLY,
-    MS_REC,
-    MS_REMOUNT,
-    attach,
-    attach_own,
-    clone_own,
-    clone_tree,
-    mount,
-    place,
-    restrict,
-)
+from kernelbox.guest.walls import _system_calls as _calls
 from kernelbox.wire._confinement import Confinement, Mount
 
-_SAFE = MS_NOSUID | MS_NODEV
-_HARMLESS = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV
+_SAFE = _calls.MS_NOSUID | _calls.MS_NODEV
+_HARMLESS = _calls.MOUNT_ATTR_NOSUID | _calls.MOUNT_ATTR_NODEV
 
 # What a private directory can hold: it is memory. Files and directories of a few hundred bytes each count too.
 _PRIVATE = "size=1g,nr_inodes=200k,mode=1777"
@@ -53,10 +34,10 @@ _COVERS = "/dev/.hidden"
 
 def build_view(confinement: Confinement) -> None:
     """Builds the view in a mount namespace of the process's own; /proc is still the host's."""
-    mount("", "/", "", MS_REC | MS_PRIVATE)
-    trees = [clone_tree(mount.path) if mount.kind in ("read", "write") else -1 for mount in confinement.mounts]
-    devices = [(name, clone_own(f"/dev/{name}")) for name in _DEVICES if os.path.exists(f"/dev/{name}")]
-    restrict("/", MOUNT_ATTR_RDONLY | _HARMLESS)
+    _calls.mount("", "/", "", _calls.MS_REC | _calls.MS_PRIVATE)
+    trees = [_calls.clone_tree(mount.path) if mount.kind in ("read", "write") else -1 for mount in confinement.mounts]
+    devices = [(name, _calls.clone_own(f"/dev/{name}")) for name in _DEVICES if os.path.exists(f"/dev/{name}")]
+    _calls.restrict("/", _calls.MOUNT_ATTR_RDONLY | _HARMLESS)
     _make_devices(devices)
     screens = []
     for wanted, tree in zip(confinement.mounts, trees, strict=True):
@@ -66,15 +47,15 @@ def build_view(confinement: Confinement) -> None:
     for path in screens:
         os.chmod(path, 0o111)  # nothing in it is listed; what is mounted below can be reached
         _make_read_only(path, _SAFE)
-    _make_read_only("/dev", MS_NOSUID)
+    _make_read_only("/dev", _calls.MS_NOSUID)
 
 
 def show_processes() -> None:
     """Mounts /proc, of the namespace that the calling process is in; read-only, or uid 0 could write to /proc/sys."""
-    mount("proc", "/proc", "proc", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    _calls.mount("proc", "/proc", "proc", _calls.MS_RDONLY | _calls.MS_NOSUID | _calls.MS_NODEV | _calls.MS_NOEXEC)
     for path in (f"/proc/{name}" for name in _TELLING):
         if os.access(path, os.R_OK):
-            mount(f"{_COVERS}/file", path, "", MS_BIND)
+            _calls.mount(f"{_COVERS}/file", path, "", _calls.MS_BIND)
 
 
 def _apply(wanted: Mount, tree: int) -> None:
@@ -88,21 +69,21 @@ def _apply(wanted: Mount, tree: int) -> None:
             _mount_empty(path, f"{_SMALL},mode=0755")
         case "hide" | "pin":
             _make_place(path, directory=wanted.directory)
-            _attach(clone_own(f"{_COVERS}/{'directory' if wanted.directory else 'file'}"), path)
+            _attach(_calls.clone_own(f"{_COVERS}/{'directory' if wanted.directory else 'file'}"), path)
         case "read" | "write":
             _make_place(path, directory=wanted.directory)
-            restrict(tree, _HARMLESS | (MOUNT_ATTR_RDONLY if wanted.kind == "read" else 0))
+            _calls.restrict(tree, _HARMLESS | (_calls.MOUNT_ATTR_RDONLY if wanted.kind == "read" else 0))
             _attach(tree, path)
 
 
 def _mount_empty(path: str, options: str) -> None:
-    with place(path) as fd:
-        mount("tmpfs", f"/proc/self/fd/{fd}", "tmpfs", _SAFE, options)
+    with _calls.place(path) as fd:
+        _calls.mount("tmpfs", f"/proc/self/fd/{fd}", "tmpfs", _SAFE, options)
 
 
 def _attach(tree: int, path: str) -> None:
     try:
-        attach(tree, path)
+        _calls.attach(tree, path)
     finally:
         os.close(tree)
 
@@ -121,18 +102,20 @@ def _make_place(path: str, *, directory: bool) -> None:
 
 def _make_devices(devices: list[tuple[str, int]]) -> None:
     """Makes a /dev with the harmless devices, terminals of its own, and what covers hidden directories and files."""
-    mount("tmpfs", "/dev", "tmpfs", MS_NOSUID, f"{_SMALL},mode=0755")
+    _calls.mount("tmpfs", "/dev", "tmpfs", _calls.MS_NOSUID, f"{_SMALL},mode=0755")
     for name, tree in devices:
         os.close(os.open(f"/dev/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
-        restrict(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID)  # it can be written to, but its mode not be changed
-        attach_own(tree, f"/dev/{name}")
+        # A read-only mount still lets the device be written to. Only its mode cannot be changed.
+        _calls.restrict(tree, _calls.MOUNT_ATTR_RDONLY | _calls.MOUNT_ATTR_NOSUID)
+        _calls.attach_own(tree, f"/dev/{name}")
         os.close(tree)
     for name, target in _LINKS.items():
         os.symlink(target, f"/dev/{name}")
     for name in ("shm", "pts"):
         os.mkdir(f"/dev/{name}")
-    mount("tmpfs", "/dev/shm", "tmpfs", _SAFE, _PRIVATE)
-    mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
+    _calls.mount("tmpfs", "/dev/shm", "tmpfs", _SAFE, _PRIVATE)
+    options = "newinstance,ptmxmode=0666,mode=0620"
+    _calls.mount("devpts", "/dev/pts", "devpts", _calls.MS_NOSUID | _calls.MS_NOEXEC, options)
     os.makedirs(f"{_COVERS}/directory")
     os.close(os.open(f"{_COVERS}/file", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
     os.chmod(f"{_COVERS}/directory", 0)
@@ -140,4 +123,4 @@ def _make_devices(devices: list[tuple[str, int]]) -> None:
 
 def _make_read_only(path: str, flags: int) -> None:
     """Makes a file system of our own read-only; what is mounted in it stays as it is."""
-    mount("tmpfs", path, "tmpfs", MS_REMOUNT | MS_RDONLY | flags)
+    _calls.mount("tmpfs", path, "tmpfs", _calls.MS_REMOUNT | _calls.MS_RDONLY | flags)

@@ -1,7 +1,7 @@
-"""What an engine is: how a kind of kernel is launched, reached, watched and ended.
+"""The protocol of an engine: how a kind of kernel is launched, reached, watched and ended.
 
-The core knows only these protocols, so that an engine on another machine can join the two that run kernels as
-processes of this machine (`own` and `jupyter`; `_local.py` is what they share).
+The core knows only these protocols. So an engine on another machine could join the two that run kernels as processes of
+this machine (`own` and `jupyter`, which share `_local.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Protocol, Self
 
     from kernelbox.base._config import EngineName, KernelBoxConfig
     from kernelbox.host.files._place import Place
@@ -18,79 +18,83 @@ if TYPE_CHECKING:
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.wire._execution import Holder
     from kernelbox.wire._kernel_state import KernelState
-    from kernelbox.wire._messages import Message, Output
+    from kernelbox.wire._messages import Message, Output, Spawned
 
     class Connection(Protocol):
-        """One client's way to the process of a kernel; it carries one execution at a time."""
+        """One client's connection to the process of a kernel; it carries one execution at a time."""
 
         ended: bool
 
         inherited: bool
-        """Whether the process that opened it was forked, and we are the fork: it is ended for us, and not for it."""
+        """Whether this process is a fork of the one that opened it. Then it has ended here, but not in the parent."""
 
         @property
         def idle(self) -> bool:
             """Whether it can carry another execution."""
-            ...
 
         def fileno(self) -> int:
-            """Returns a descriptor that becomes readable when `receive` may have something."""
-            ...
+            """Returns a descriptor that becomes readable when `receive` may return something."""
 
         def death_fileno(self) -> int:
-            """Returns a descriptor that becomes readable when the kernel ends; -1 where there is none."""
-            ...
+            """Returns a descriptor that becomes readable when the kernel ends; -1 if there is none."""
 
         def send(self, message: Message) -> None:
             """Sends a message without waiting."""
-            ...
 
         @property
         def unsent(self) -> bool:
-            """Whether the kernel has not taken all yet; `flush` goes on when `fileno` is writable."""
-            ...
+            """Whether a part of the messages is not sent yet; `flush` continues when `fileno` is writable."""
 
         def flush(self) -> None: ...
 
         def receive(self, timeout: float | None) -> list[Message]:
-            """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""
-            ...
+            """Waits for messages. Returns none if the time is up or, with `ended` set, if the kernel is gone."""
 
         def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
-            """Interrupts an execution, an empty id whatever runs; `harder` by every means that keeps the process."""
-            ...
+            """Interrupts an execution, or any with an empty id; `harder` by every means that keeps the process."""
 
         def interrupt_holder(self) -> bool:
-            """Interrupts whatever holds the kernel, harder if it is not reached otherwise; returns whether it was."""
-            ...
+            """Interrupts what occupies the kernel, harder if necessary; returns whether something was interrupted."""
 
         def holder(self, execution_id: str) -> Holder:
-            """Returns what holds the kernel, seen by an execution; also while the kernel itself cannot say so."""
-            ...
+            """Returns what occupies the kernel from an execution's view, even while the kernel cannot answer."""
 
         @property
         def awaits_rest(self) -> bool:
-            """Whether part of a message has come."""
-            ...
+            """Whether only a part of a message has arrived."""
 
         @property
         def lacks_rest(self) -> bool:
-            """Whether part of a message has come, and nothing since, for longer than a kernel takes to send it."""
-            ...
+            """Whether the rest of a message is missing for longer than a kernel takes to send it."""
 
         def still_serves(self) -> bool:
-            """Tells whether the kernel lives and takes others when this one has ended; gives it a moment to end too."""
-            ...
+            """Tells whether the kernel still accepts connections after this one ended; gives it a moment to end."""
 
         def cause(self, farewell: str = "") -> str:
-            """Returns why the kernel has ended; `farewell` is what it said before it left."""
-            ...
+            """Returns why the kernel has ended; `farewell` is its last message."""
 
         def leftovers(self, execution_id: str) -> list[Output]:
-            """Returns what the kernel had written but not sent when it ended."""
-            ...
+            """Returns the output that the kernel had written but not sent when it ended."""
 
         def close(self) -> None: ...
+
+    class Fostering(Protocol):
+        """A copy that is being made. `with` closes what was opened for it."""
+
+        token: str
+        """What the kernel is asked to name the copy by."""
+
+        def wait(self) -> Spawned:
+            """Waits for the copy; raises CannotCopy."""
+            ...
+
+        def settle(self) -> None:
+            """Says that the copy is to stay; one that takes the place of another process then has it."""
+            ...
+
+        def __enter__(self) -> Self: ...
+
+        def __exit__(self, *_: object) -> None: ...
 
     class Engine(Protocol):
         """How a kind of kernel is launched, reached, watched and ended."""
@@ -99,70 +103,76 @@ if TYPE_CHECKING:
         connection_file: str
         """The file in a kernel's directory that its record shows as `connection_file`."""
         uses_template: bool
-        """Whether kernels are forked from a warm template, where the system allows it."""
+        """Whether kernels are forked from a warm template, if the system allows it."""
         describes_itself: bool
-        """Whether a kernel answers `kernel_info`; where not, all kernels are the same, and the host knows."""
+        """Whether a kernel answers `kernel_info`. If not, all kernels are the same, and the host knows the answer."""
 
         def check(self, kernel_type: str) -> None:
             """Raises InvalidInput for a kernel type that this engine cannot run."""
-            ...
 
         def launch(self, launch: Launch) -> None:
-            """Starts the process of a kernel, and names it in the record. Raises StartFailed or OSError."""
-            ...
+            """Starts the process of a kernel, and writes it into the record. Raises StartFailed or OSError."""
 
         def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
             """Returns a new connection; raises OSError if the kernel is gone."""
-            ...
 
         def state(self, directory: KernelDirectory) -> KernelState | None:
-            """Returns what a kernel says of itself."""
-            ...
+            """Returns the state that a kernel reports."""
 
         def may_be_held(self, record: KernelRecord) -> bool:
-            """Tells whether a thread that a cell has started may hold a kernel, though its state does not say so."""
-            ...
+            """Tells whether a thread of a cell may occupy a kernel, though its state does not say so."""
 
         def is_alive(self, record: KernelRecord) -> bool:
-            """Tells whether the process of a record lives."""
-            ...
+            """Tells whether the process of a record is alive."""
 
         def find_obstacle(self, directory: KernelDirectory) -> str:
-            """Returns what keeps clients from a kernel, even if its process lives; "" if nothing does."""
-            ...
+            """Returns why clients cannot reach a kernel, even if its process is alive; "" if they can."""
 
         def wait(self, record: KernelRecord, timeout: float) -> bool:
             """Waits for the process of a record to end; returns whether it has."""
-            ...
 
         def end(self, record: KernelRecord, directory: KernelDirectory, reason: str) -> None:
-            """Ends the process of a record and all that it started; returns when nothing is left of them."""
-            ...
+            """Ends the process of a record and everything it started; returns when all of them are gone."""
 
         def cause(self, record: KernelRecord, directory: KernelDirectory, *, patience: float) -> str:
-            """Returns why the process of a record has ended; waits for the note about it at most so long."""
-            ...
+            """Returns why the process of a record ended; waits at most `patience` for the note about it."""
+
+        def leftovers(self, record: KernelRecord, directory: KernelDirectory, execution_id: str) -> list[Output]:
+            """Returns what an execution had written but not sent when the process of a record ended."""
 
         def claim_report(self, record: KernelRecord, directory: KernelDirectory) -> bool:
-            """Notes that the caller tells of a death; False if it has been told already, or there is none to tell."""
-            ...
+            """Claims the report of a death for the caller; False if it was already reported, or there was none."""
 
         def was_reported(self, record: KernelRecord, directory: KernelDirectory) -> bool:
-            """Tells whether the death of the process of a record has been told."""
+            """Tells whether the death of a record's process was already reported."""
+
+        def find_refusals(self, record: KernelRecord, *, branch: bool) -> list[str]:
+            """Returns why a kernel cannot be copied, whatever runs in it."""
+            ...
+
+        def foster(self, plan: CopyPlan) -> Fostering:
+            """Prepares for a copy, which the kernel or the checkpoint then makes; raises CannotCopy."""
+            ...
+
+        def require_walls(self, record: KernelRecord, spawned: Spawned) -> None:
+            """Ends a process that the system does not show to have the walls of a record, and raises StartFailed."""
+            ...
+
+        def release_checkpoints(self, directory: KernelDirectory, kernel_id: str, checkpoint: int = 0) -> None:
+            """Ends a checkpoint of a kernel, 0 for all of them."""
             ...
 
         def tidy(self, runtime: Place, secret: bytes) -> None:
-            """Ends what the engine keeps beside its kernels, and removes what that leaves; `secret` signs its locks."""
-            ...
+            """Ends the engine's other processes, and removes their files; `secret` signs its locks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """What an engine needs to start the process of a kernel.
 
-    `opening` is the read end of a pipe: if its other end is closed before the start is said there to have come to an
-    end, the process is ended. `lifeline` shows the end of its owner, -1 for none. `disk_before` is what the working
-    directory holds, in bytes, if a limit depends on it.
+    `opening` is the read end of a pipe. If the opener closes it before it reports the end of the start, the process is
+    ended. `lifeline` shows the end of the kernel's owner, -1 for none. `disk_before` is the size of the working
+    directory in bytes, if a limit depends on it.
     """
 
     record: KernelRecord
@@ -172,3 +182,24 @@ class Launch:
     opening: int
     lifeline: int
     disk_before: int = 0
+    without: tuple[str, ...] = ()
+    """Directories that `.pth` files name, and where the kernel's template must not look for modules."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """What is to be made of the kernel `source`, or of its checkpoint `thaw`.
+
+    That is checkpoint number `checkpoint`, or the process of `record`: if it is an `heir`, in the place of the process
+    that the record names.
+    """
+
+    source: KernelRecord
+    source_directory: KernelDirectory
+    record: KernelRecord
+    directory: KernelDirectory
+    checkpoint: int = 0
+    thaw: int = 0
+    heir: bool = False
+    disk_before: int = 0
+    home: int = 0

@@ -1,4 +1,4 @@
-"""Kernelspecs of Jupyter: which kernel types there are, their pictures, and the command that starts one."""
+"""Jupyter's kernelspecs: the installed kernel types, their pictures, and the commands that start them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 
 from kernelbox.base._errors import InvalidInput
+from kernelbox.base._extras import missing, require
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,22 +17,21 @@ if TYPE_CHECKING:
 
     from jupyter_client.kernelspec import KernelSpec
 
-# What a Jupyter server tells its own kernels about itself; a kernel that believed it would end with that server.
+# Variables that a Jupyter server sets for its own kernels. With them, a kernel would end together with that server.
 _NOT_FOR_US = ("JPY_PARENT_PID", "JPY_INTERRUPT_EVENT", "IPY_INTERRUPT_EVENT", "JPY_SESSION_NAME")
 
-# How the pictures of a kernelspec are called.
 _LOGO = re.compile(r"logo-[\w-]+\.(png|svg|jpg|gif)", re.ASCII)
 
-# Bytes of such a picture; those of Jupyter's own have a few thousand.
+# The most bytes of a picture. Jupyter's own have a few thousand.
 _LARGEST_LOGO = 1024 * 1024
 
-# What the kernelspec of `kernelbox jupyter install` starts.
+# The module that the kernelspec of `kernelbox jupyter install` starts.
 _OUR_MODULE = "kernelbox.server.jupyter"
 
 
 @dataclass(frozen=True, slots=True)
 class JupyterSpec:
-    """A kernel type, as its kernel.json describes it."""
+    """A kernel type, from its kernel.json."""
 
     name: str
     language: str
@@ -42,7 +42,7 @@ class JupyterSpec:
     env: dict[str, str]
 
     def command(self, connection_file: str) -> list[str]:
-        """Returns the command that starts a kernel, as jupyter_client would run it."""
+        """Returns the command that starts a kernel, the same as jupyter_client's."""
         argv = list(self.argv)
         version = sys.version_info
         if argv[0] in ("python", f"python{version[0]}", f"python{version[0]}.{version[1]}"):
@@ -51,18 +51,23 @@ class JupyterSpec:
         return [re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), part) for part in argv]
 
     def environment(self, env: dict[str, str]) -> dict[str, str]:
-        """Returns the environment of a kernel: the caller's, and what the kernelspec adds to it."""
+        """Returns the environment of a kernel: the caller's, with the additions of the kernelspec."""
         added = {name: string.Template(value).safe_substitute(env) for name, value in self.env.items()}
         return {name: value for name, value in env.items() if name not in _NOT_FOR_US} | added
 
 
-def known_types() -> list[str]:
-    """Returns the names of the kernelspecs that can be started here."""
-    return sorted({"python3", *installed_specs()})
+@dataclass(frozen=True, slots=True)
+class InstalledSpec:
+    """A kernelspec that can be used as a kernel type: its kernel.json, and the paths of its pictures by name."""
+
+    spec: dict[str, Any]
+    logos: dict[str, str]
 
 
-def installed_specs() -> dict[str, tuple[dict[str, Any], dict[str, str]]]:
-    """Returns the kernelspecs that can be started here, by name: their kernel.json, and the paths of their pictures."""
+def installed_kernelspecs() -> dict[str, InstalledSpec]:
+    """Returns the usable kernelspecs by name."""
+    if missing("jupyter"):
+        return {}
     from jupyter_client.kernelspec import KernelSpecManager
 
     manager, found = KernelSpecManager(), {}
@@ -70,15 +75,14 @@ def installed_specs() -> dict[str, tuple[dict[str, Any], dict[str, str]]]:
         try:
             spec = manager.get_kernel_spec(name)
             _read(name, spec)
-        except Exception:  # noqa: BLE001  # one that cannot be used is none
+        except Exception:  # noqa: BLE001  # a broken kernelspec is left out
             continue
-        if _OUR_MODULE not in spec.argv:  # or a kernel of ours would be reached in a roundabout way
-            found[name] = (spec.to_dict(), _find_logos(spec.resource_dir))
+        if _OUR_MODULE not in spec.argv:  # it would only start a kernel of kernelbox in a roundabout way
+            found[name] = InstalledSpec(spec.to_dict(), _find_logos(spec.resource_dir))
     return found
 
 
 def _find_logos(directory: str) -> dict[str, str]:
-    """Returns the paths of a kernelspec's pictures, by their names."""
     try:
         with os.scandir(directory) as entries:
             return {entry.name: entry.path for entry in entries if _LOGO.fullmatch(entry.name) and entry.is_file()}
@@ -87,14 +91,16 @@ def _find_logos(directory: str) -> dict[str, str]:
 
 
 def find_spec(kernel_type: str) -> JupyterSpec:
-    """Returns the spec of a kernel type; raises InvalidInput, with the types there are."""
+    """Returns the spec of a kernel type; raises InvalidInput, which lists the usable types, and MissingExtra."""
+    require("jupyter")
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
     try:
         spec = KernelSpecManager().get_kernel_spec(kernel_type)
     except NoSuchKernel as exc:
-        raise InvalidInput("the kernel type", kernel_type, f"use one of {', '.join(known_types())}") from exc
-    except Exception as exc:  # jupyter_client reads any file as it is: JSON, types, permissions
+        known = sorted({"python3", *installed_kernelspecs()})
+        raise InvalidInput("the kernel type", kernel_type, f"use one of {', '.join(known)}") from exc
+    except Exception as exc:  # jupyter_client lets any error of the file through
         raise InvalidInput("the kernel type", kernel_type, f"its kernel.json cannot be used ({exc})") from exc
     return _read(kernel_type, spec)
 
@@ -102,7 +108,7 @@ def find_spec(kernel_type: str) -> JupyterSpec:
 def _read(kernel_type: str, spec: KernelSpec) -> JupyterSpec:
     provisioner = spec.metadata.get("kernel_provisioner", {}).get("provisioner_name", "local-provisioner")
     if provisioner != "local-provisioner":
-        reason = f"it wants to be started by the provisioner {provisioner!r}, and kernelbox starts processes itself"
+        reason = f"it needs the provisioner {provisioner!r}, but kernelbox starts processes itself"
         raise InvalidInput("the kernel type", kernel_type, reason)
     if not spec.argv:
         raise InvalidInput("the kernel type", kernel_type, "its kernel.json names no command")
@@ -117,25 +123,12 @@ def _read(kernel_type: str, spec: KernelSpec) -> JupyterSpec:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledSpec:
-    """A kernelspec of Jupyter: what its kernel.json says, and the names of its pictures."""
-
-    spec: dict[str, Any]
-    logos: tuple[str, ...]
-
-
-def installed_kernelspecs() -> dict[str, InstalledSpec]:
-    """Returns the kernelspecs of Jupyter that can be used as kernel types."""
-    return {name: InstalledSpec(spec, tuple(sorted(logos))) for name, (spec, logos) in installed_specs().items()}
-
-
 def read_logo(kernel_type: str, file: str) -> bytes | None:
-    """Returns a picture of a kernelspec, None if it has none of that name."""
-    found = installed_specs().get(kernel_type)
-    if found is None or file not in found[1]:
+    """Returns a picture of a kernelspec; None if it has none of that name."""
+    found = installed_kernelspecs().get(kernel_type)
+    if found is None or file not in found.logos:
         return None
-    with open(found[1][file], "rb") as picture:
+    with open(found.logos[file], "rb") as picture:
         return picture.read(_LARGEST_LOGO)
 
 

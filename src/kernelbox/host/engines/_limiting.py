@@ -1,38 +1,38 @@
-"""The limits of a kernel as its hosts see them: what is prepared, what it uses, what it leaves behind."""
+"""The limits of a kernel on the host's side: preparing them, measuring what the kernel uses, cleaning up."""
 
 from __future__ import annotations
 
-import os
 import sys
 
 from kernelbox.base._errors import StartFailed
+from kernelbox.host.engines._spawning import inode_of_home
 from kernelbox.host.process._control_groups import make_groups, remove_groups
+from kernelbox.host.store._checkpoint_files import Checkpoint
 from kernelbox.usage import _group_usage as _groups
 from kernelbox.usage._disk_usage import Walk
-from kernelbox.usage._processes import exact_memory, look_at
+from kernelbox.usage._processes import exact_memory, look_at, private_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host.store._record import KernelRecord
 
-# Files of a working directory that are counted for a limit of its size, every time that its size may have changed.
+# The most files of a working directory with a limit of its size. They are counted whenever the size may have changed.
 _MOST_FILES = 200_000
 
-# What systems other than Linux keep by themselves, for each process.
+# Limits that systems other than Linux can enforce for each process.
 _PORTABLE = {"files", "file_size"}
 
 
 def prepare_limits(record: KernelRecord, home: str, *, use_groups: bool) -> int:
-    """Makes what a kernel needs to be kept within its limits; returns the bytes that its working directory holds, but
-    for those of the home.
+    """Prepares the limits of a kernel; returns the size of its working directory in bytes, without the home.
 
-    Raises StartFailed if the limits cannot be kept.
+    Raises StartFailed if the limits cannot be enforced.
     """
     refused = sorted(record.limits.keys() - _PORTABLE)
     if sys.platform != "linux" and refused:
         raise StartFailed(
-            f"kernel {record.name!r} cannot be started with limits for {', '.join(refused)}: these need Linux, which "
-            f"tells what the processes of a kernel use; here only {' and '.join(sorted(_PORTABLE))} can be limited"
+            f"kernel {record.name!r} cannot be started with limits for {', '.join(refused)}: these need Linux; here "
+            f"only {' and '.join(sorted(_PORTABLE))} can be limited"
         )
     disk_before = _measure_directory(record, home) if "disk" in record.limits else 0
     record.groups = make_groups(record.kernel_id, record.limits) if use_groups else []
@@ -40,16 +40,21 @@ def prepare_limits(record: KernelRecord, home: str, *, use_groups: bool) -> int:
 
 
 def release_limits(record: KernelRecord) -> None:
-    """Removes what was made for the limits of a kernel that has ended; most keepers have."""
+    """Removes the control groups of a kernel that has ended; mostly its keeper has done so."""
     remove_groups(record.groups)
     record.groups = []
 
 
 def measured(records: list[KernelRecord]) -> list[KernelRecord]:
-    """Fills in what each live kernel uses, with all that it has started; of others nothing."""
+    """Fills in the usage of each live kernel and of everything it has started."""
     for record in records:
         record.usage = _measure(record, record.pid) if record.alive and record.pid is not None else None
     return records
+
+
+def measured_checkpoints(checkpoints: list[Checkpoint]) -> list[Checkpoint]:
+    """Fills in the memory that each checkpoint shares with no other process."""
+    return [Checkpoint(**{**each.to_dict(), "private_bytes": private_bytes(each.pid)}) for each in checkpoints]
 
 
 def _measure(record: KernelRecord, pid: int) -> dict[str, float] | None:
@@ -63,15 +68,6 @@ def _measure(record: KernelRecord, pid: int) -> dict[str, float] | None:
         "cpu": round(cpu[0] if cpu else tree.seconds, 3),
         "processes": tree.tasks,
     }
-
-
-def inode_of_home(home: str, cwd: str) -> int:
-    """Returns what tells a home from other directories below a working directory; 0 if it is on another file system."""
-    try:
-        info, other = os.stat(home), os.stat(cwd)
-    except OSError:
-        return 0
-    return info.st_ino if info.st_dev == other.st_dev else 0
 
 
 def _measure_directory(record: KernelRecord, home: str) -> int:

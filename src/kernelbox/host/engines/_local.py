@@ -1,4 +1,4 @@
-"""What the engines of this machine share: a kernel is a process here, known by its pid, its start time and the boot."""
+"""What both engines share, because their kernels are processes of this machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.base._owning import Owner
 from kernelbox.host.process._process import Process, boot_id, exists
 from kernelbox.host.store import _death_notes as _notes
 from kernelbox.host.store._death_notes import CAUSE_PATIENCE
@@ -17,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelbox.host.engines._interface import Connection
+    from kernelbox.host.engines._interface import Connection, CopyPlan, Fostering
     from kernelbox.host.files._place import Place
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
@@ -25,20 +26,21 @@ if TYPE_CHECKING:
     from kernelbox.wire._kernel_state import KernelState
     from kernelbox.wire._messages import Output, Spawned
 
-# A kernel asked to end runs its exit functions in this time; then it is killed.
+# A kernel that is asked to end has this long for its exit functions; then it is killed.
 TERMINATE_PATIENCE = 0.5
-_KILL_PATIENCE = 5.0
 
+# After SIGKILL only the operating system is waited for.
+KILL_PATIENCE = 5.0
 
-# A process that has closed its sockets because it ends has ended within this; one that has not lives.
+# A process that closes its sockets because it ends has ended within this time.
 END_PATIENCE = 1.0
 
-# Why a process is ended that lives and takes no connections.
-_CLOSED = "it takes no connections any more: it became another program, or closed its socket"
+# Why a process that refuses connections is ended.
+_CLOSED = "it accepts no connections any more: it became another program, or closed its socket"
 
 
-class LocalConnection:
-    """The part of a connection that knows the process behind it."""
+class LocalConnection(Owner):
+    """The part of a connection that deals with the process."""
 
     def __init__(self, directory: KernelDirectory, process: Process) -> None:
         self.directory = directory
@@ -50,23 +52,12 @@ class LocalConnection:
     def holder(self, execution_id: str) -> Holder:
         state = read_state(self.directory)
         if state is None:
-            return "other"  # it cannot be known
+            return "other"  # unknown
         if state.activity != "busy":
             return "none"
         if state.running == execution_id:
             return "this"
         return "abandoned" if state.client and not exists(state.client) else "other"
-
-    @property
-    def awaits_rest(self) -> bool:
-        return False  # where messages come whole
-
-    @property
-    def lacks_rest(self) -> bool:
-        return False
-
-    def still_serves(self) -> bool:
-        return False
 
     def cause(self, farewell: str = "") -> str:
         return _notes.find_cause(self.directory, self.process, farewell)
@@ -89,7 +80,7 @@ class LocalEngine(ABC):
         if process is None:
             raise ConnectionRefusedError("the machine has been restarted")
         connection = self._connect(record, directory, process)
-        if process.fileno() < 0 and not process.alive:  # what took the call is a process that has followed it
+        if process.fileno() < 0 and not process.alive:  # a later process has accepted the connection
             connection.close()
             raise ConnectionRefusedError("the process has ended")
         return connection
@@ -107,7 +98,7 @@ class LocalEngine(ABC):
             return "its directory was deleted"
         except (StoreFailed, PermissionError, NotADirectoryError) as exc:
             return f"{UNUSABLE}{exc}"
-        except OSError as exc:  # we have too much open, or the disk fails: nothing is known of the kernel
+        except OSError as exc:  # too many open files, or a failing disk: nothing is known about the kernel
             raise StoreFailed.because(exc, directory.path, "read") from exc
 
     def wait(self, record: KernelRecord, timeout: float) -> bool:
@@ -120,13 +111,17 @@ class LocalEngine(ABC):
             return "the machine was restarted since"
         return _notes.find_cause(directory, process, patience=patience)
 
+    def leftovers(self, record: KernelRecord, directory: KernelDirectory, execution_id: str) -> list[Output]:
+        process = process_of(record)
+        return [] if process is None else _notes.read_leftovers(directory, process, execution_id)
+
     def end(self, record: KernelRecord, directory: KernelDirectory, reason: str) -> None:
-        """terminate → kill → wait for the keeper to have cleaned up after it."""
+        """terminate → kill → wait until the keeper has cleaned up."""
         process = process_of(record)
         if process is None:
             return
         if not process.alive:
-            _notes.wait_for_note(directory, process)  # its keeper may still clean up; the pid is not ours to touch
+            _notes.wait_for_note(directory, process)  # its keeper may still be cleaning up
             process.close()
             return
         family = process.descendants()
@@ -135,15 +130,15 @@ class LocalEngine(ABC):
         self._ask_to_end(directory, process)
         if process.signal(signal.SIGTERM) and not process.wait(TERMINATE_PATIENCE):
             process.signal(signal.SIGKILL)
-            process.wait(_KILL_PATIENCE)
+            process.wait(KILL_PATIENCE)
         note = _notes.wait_for_note(directory, process)
-        for relative in family:  # its keeper has ended them, if it is not gone, and the note no cell's
+        for relative in family:  # the keeper has killed them, unless it is gone, or a cell has forged its note
             relative.signal(signal.SIGKILL)
         if note is None:
             process.kill_session()
-        if first is not None:  # it ends when all that is in the sandbox has
+        if first is not None:  # it ends after everything else in the sandbox
             first.signal(signal.SIGKILL)
-            first.wait(_KILL_PATIENCE)
+            first.wait(KILL_PATIENCE)
             first.close()
         process.close()
 
@@ -155,46 +150,58 @@ class LocalEngine(ABC):
         process = _ended_process(record)
         return process is None or _notes.was_reported(directory, process)
 
-    def tidy(self, runtime: Place, secret: bytes) -> None:  # noqa: B027  # not every engine has something to tidy
-        """Does nothing, where nothing is kept beside the kernels."""
+    def find_refusals(self, record: KernelRecord, *, branch: bool) -> list[str]:
+        return [f"it runs in Jupyter's engine ({record.kernel_type}); only kernels of kernelbox's own can be copied"]
+
+    def foster(self, plan: CopyPlan) -> Fostering:
+        raise AssertionError("find_refusals has said why not")
+
+    def require_walls(self, record: KernelRecord, spawned: Spawned) -> None:  # noqa: B027
+        """Does nothing, where kernels have none."""
+
+    def release_checkpoints(self, directory: KernelDirectory, kernel_id: str, checkpoint: int = 0) -> None:  # noqa: B027
+        """Does nothing, where there are none."""
+
+    def tidy(self, runtime: Place, secret: bytes) -> None:  # noqa: B027  # optional
+        """Does nothing by default."""
 
     @abstractmethod
     def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> Connection:
-        """Returns a connection to whatever process serves the kernel now."""
+        """Returns a connection to the process that serves the kernel now."""
 
     @abstractmethod
     def _entrances(self, directory: KernelDirectory) -> Sequence[str]:
-        """Returns the files in a kernel's directory that a client needs."""
+        """Returns the files in a kernel's directory that clients need."""
 
-    def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:  # noqa: B027  # SIGTERM is enough for one
-        """Asks a kernel to end by other means than SIGTERM; ours knows none."""
+    def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:  # noqa: B027  # optional
+        """Asks a kernel to end before SIGTERM is sent; does nothing by default."""
 
 
 def end_closed(directory: KernelDirectory, process: Process) -> None:
-    """Ends a process that lives and refuses connections; its keeper's note then has what it wrote last.
+    """Ends a live process that refuses connections, and waits for its keeper's note.
 
-    Where the system also refuses connections for which there is no room at the moment, nothing is known, and it stays.
+    Other systems than Linux also refuse a connection when the queue is full, so there the process is kept.
     """
     if sys.platform != "linux":
         return
     _notes.write_reason(directory, process, _CLOSED)
     process.signal(signal.SIGKILL)
-    process.wait(_KILL_PATIENCE)
+    process.wait(KILL_PATIENCE)
     _notes.wait_for_note(directory, process)
 
 
 def identify(record: KernelRecord, spawned: Spawned) -> None:
-    """Names the process of a record, by all that tells it from every other."""
+    """Writes the identity of its process into a record."""
     record.pid, record.start_time, record.boot_id = spawned.pid, spawned.start_time, boot_id()
 
 
 def _ended_process(record: KernelRecord) -> Process | None:
-    """Returns what the note about a death names: no process if none was started, number 0 if it is not known which."""
+    """Returns the process that a note about a death is for: None if none was started, pid 0 if it is unknown."""
     if record.pid is None:
         return Process(0, 0) if is_rewritten(record) else None
     return Process(record.pid, record.start_time)
 
 
 def process_of(record: KernelRecord) -> Process | None:
-    """Returns the process of a record, None if it cannot be alive because the machine was restarted since."""
+    """Returns the process of a record; None if the machine was restarted since."""
     return None if record.process is None else record.process.find()

@@ -1,7 +1,7 @@
-"""How a process comes to be: a keeper is asked for it, over a socket, with descriptors for all that it needs.
+"""Asks a keeper for a new process, over a socket, and sends descriptors of everything that the process needs.
 
-The request names nothing that is secret, and nothing that the keeper would have to open: the environment, the files and
-the listening socket go as descriptors, which only the forked child uses.
+The request contains no secrets, and no paths for the keeper to open. The environment, the files and the listening
+socket are sent as descriptors, which only the forked child uses.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from kernelbox.base._errors import EXHAUSTED, StartFailed
 from kernelbox.base._text import escape
 from kernelbox.host.files._sockets import listen, receive_from
 from kernelbox.host.process._loader import copy_loader, interpreter, loader_command
+from kernelbox.host.store._cell_files import open_cells
 from kernelbox.host.store._state_file import create_state
 from kernelbox.wire._framing import Decoder, encode
-from kernelbox.wire._layout import LOG, RUNNER, SOCKET, UNARMED, UNGUARDED
+from kernelbox.wire._layout import DOOR, LOG, RUNNER, SOCKET, UNARMED, UNGUARDED
 from kernelbox.wire._messages import Introduced, Refused, Spawn, Spawned, group_name
 from kernelbox.wire._values import dataclass
 
@@ -31,30 +32,39 @@ if TYPE_CHECKING:
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.wire._confinement import Confinement
 
-# A template imports IPython and the preload list before it answers; on a loaded machine that takes a while.
+# A template imports IPython and the preload list before it answers. On a loaded machine that takes a while.
 ANSWER_PATIENCE = 60.0
 
-# Bytes of a log that are looked at for its last lines.
+# Bytes of a log to search for its last lines.
 _LOG_TAIL = 16 * 1024
 
-# What is said of an interpreter that cannot be run apart from its file.
+# Follows an error about an interpreter that cannot be run from a copy of the loader.
 _OWN = (
     "; it belongs to this user, and could not be run apart from its file, as sandboxed kernels need it: use one that "
     "belongs to another user, such as the system's"
 )
 
-# What the mode of a template ends with whose kernels are sandboxed (guest/birth/_template_main.py).
+# The suffix of the mode of a template for sandboxed kernels (guest/birth/_template_main.py).
 SANDBOXES = "-sandboxes"
 
 PACKAGE = os.path.abspath(os.path.join(__file__, "..", "..", ".."))
 
-# Runs the template of this very copy of the package, whatever is installed where it starts.
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from kernelbox.guest.birth._template_main import main; del sys.path[0]; main(sys.argv[2:])"  # noqa: E501
+# Runs the template of this copy of the package, even if another one is installed. Nothing else is looked for beside the
+# package: cells may write there.
+_LOAD = """\
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("kernelbox", sys.argv[1] + "/__init__.py")
+sys.modules["kernelbox"] = package = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+del spec, package
+"""
+_BUILD_PATH = "from kernelbox.guest.birth._own_path import build_path\nbuild_path(sys.argv.pop(2))\n"
+_RUN = "from kernelbox.guest.birth._template_main import main\nmain(sys.argv[2:])"
 
 
 @dataclass(frozen=True, slots=True)
 class SpawnRequest:
-    """A request for a process, with the descriptors that go with it."""
+    """A request for a process, with its descriptors."""
 
     spawn: Spawn
     descriptors: dict[str, int]
@@ -70,9 +80,9 @@ def preparing(
     confinement: Confinement | None = None,
     guard: bytes = b"",
 ) -> Iterator[SpawnRequest]:
-    """Opens what a new process is given, by the names that Spawn has; the process has copies of it when this ends.
+    """Opens the descriptors for a new process, and closes them when the process has its copies.
 
-    `guard` is the filter of one that is to be guarded.
+    `guard` is the filter of a guarded kernel.
     """
     env = launch.environment if environment is None else environment
     spawn = Spawn(
@@ -86,46 +96,59 @@ def preparing(
         limits=launch.record.limits,
         groups=launch.record.groups,
         disk_before=launch.disk_before,
-        home=_inode_of_home(launch) if "disk" in launch.record.limits else 0,
+        home=inode_of_home(launch.config.home, launch.record.cwd) if "disk" in launch.record.limits else 0,
     )
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(launch.directory.open())
         given = {
             "listener": stack.enter_context(listen(place, SOCKET, tell_senders=True)).fileno(),
             "directory": place.fd,
-            "state": _closed_by(stack, create_state(place)),
-            "log": _closed_by(stack, open_log(place, LOG)),
-            "environment": _closed_by(stack, _write_environment(env)),
+            "state": closed_by(stack, create_state(place)),
+            "log": closed_by(stack, open_log(place, LOG)),
+            "environment": closed_by(stack, _write_environment(env)),
             "opening": launch.opening,
         }
+        if not argv:
+            given["cells"], given["older cells"] = (closed_by(stack, fd) for fd in open_cells(place))
+        if not argv and sys.platform == "linux":
+            given["door"] = stack.enter_context(listen(place, DOOR)).fileno()
         if launch.lifeline >= 0:
             given["lifeline"] = launch.lifeline
         for group in launch.record.groups:
             joined_by = os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
-            given[group_name(group)] = _closed_by(stack, joined_by)
+            given[group_name(group)] = closed_by(stack, joined_by)
         if confinement is not None:
-            given["confinement"] = _closed_by(stack, write_secret("confinement", confinement.encode()))
+            given["confinement"] = closed_by(stack, write_secret("confinement", confinement.encode()))
         if guard:
             given["runner"] = stack.enter_context(listen(place, RUNNER)).fileno()
-            given["filter"] = _closed_by(stack, write_secret("filter", guard))
+            given["filter"] = closed_by(stack, write_secret("filter", guard))
         spawn.descriptors = list(given)
         yield SpawnRequest(spawn, given)
 
 
-def _inode_of_home(launch: Launch) -> int:
-    from kernelbox.host.engines._limiting import inode_of_home  # few kernels have limits
-
-    return inode_of_home(launch.config.home, launch.record.cwd)
+def inode_of_home(home: str, cwd: str) -> int:
+    """Returns the inode of a home; 0 if it is not on the file system of the working directory."""
+    try:
+        info, other = os.stat(home), os.stat(cwd)
+    except OSError:
+        return 0
+    return info.st_ino if info.st_dev == other.st_dev else 0
 
 
 def spawn_cold(
-    request: SpawnRequest, directory: KernelDirectory, environment: dict[str, str], *, apart: bool = False
+    request: SpawnRequest,
+    directory: KernelDirectory,
+    environment: dict[str, str],
+    *,
+    apart: bool = False,
+    without: Sequence[str] = (),
 ) -> Spawned:
-    """Starts a process under a keeper of its own; `apart` is that of `start_keeper`."""
+    """Starts a process under a keeper of its own; for `apart` and `without` see `start_keeper`."""
     ours, theirs = socket.socketpair()
     with ours, theirs, directory.open() as place:
         mode = "program" if request.spawn.argv else f"cold{SANDBOXES}" if request.spawn.is_sandboxed else "cold"
-        start_keeper([mode, str(theirs.fileno())], [theirs.fileno()], place, LOG, environment, apart=apart)
+        fd = theirs.fileno()
+        start_keeper([mode, str(fd)], [fd], place, LOG, environment, apart=apart, without=without)
         theirs.close()
         answer = ask_for_process(ours, request)
         if answer is None:
@@ -133,9 +156,11 @@ def spawn_cold(
     return answer
 
 
-def template_command(argv: Sequence[str]) -> list[str]:
-    """Returns the arguments with which an interpreter runs the template."""
-    return ["-P", "-c", _BOOT, os.path.dirname(PACKAGE), *argv]
+def template_command(argv: Sequence[str], without: Sequence[str] = ()) -> list[str]:
+    """Returns the arguments for an interpreter to run the template."""
+    if argv[0] == "srt" or argv[0].endswith(SANDBOXES):  # with `site`, cells' code would have run before ours
+        return ["-S", "-P", "-c", _LOAD + _BUILD_PATH + _RUN, PACKAGE, os.pathsep.join(without), *argv]
+    return ["-P", "-c", _LOAD + _RUN, PACKAGE, *argv]
 
 
 def srt_parent_command(argv: Sequence[str]) -> list[str]:
@@ -145,17 +170,25 @@ def srt_parent_command(argv: Sequence[str]) -> list[str]:
 
 
 def start_keeper(
-    argv: list[str], fds: list[int], place: Place, log_name: str, env: dict[str, str], *, apart: bool = False
+    argv: list[str],
+    fds: list[int],
+    place: Place,
+    log_name: str,
+    env: dict[str, str],
+    *,
+    apart: bool = False,
+    without: Sequence[str] = (),
 ) -> None:
-    """Starts a keeper and returns when it is on its own; it forks away from the process that is waited for.
+    """Starts a keeper, and returns when it has forked away from the process that this waits for.
 
-    `apart` starts it apart from the interpreter's file, which its forks cannot reach then by /proc/self/exe.
+    `apart` starts it from a copy of the loader, so that its forks cannot reach the interpreter by /proc/self/exe. Of
+    the directories that `.pth` files name, it searches those in `without` for no module.
     """
     import subprocess
 
-    arguments, about = template_command(argv), _OWN if apart else ""
+    arguments, about = template_command(argv, without), _OWN if apart else ""
     with contextlib.ExitStack() as stack:
-        log = _closed_by(stack, open_log(place, log_name))
+        log = closed_by(stack, open_log(place, log_name))
         try:
             loader = stack.enter_context(copy_loader(interpreter())) if apart else None
             subprocess.run(
@@ -172,8 +205,8 @@ def start_keeper(
                 timeout=ANSWER_PATIENCE,
             )
         except subprocess.SubprocessError as exc:
-            words = tail(place, log_name)
-            raise StartFailed(f"{sys.executable!r} did not start{about}; its last words:\n{words}") from exc
+            log_end = tail(place, log_name)
+            raise StartFailed(f"{sys.executable!r} did not start{about}; its log ends:\n{log_end}") from exc
         except OSError as exc:
             if exc.errno in EXHAUSTED:
                 raise
@@ -181,7 +214,7 @@ def start_keeper(
 
 
 def ask_for_process(client: socket.socket, request: SpawnRequest) -> Spawned | None:
-    """Asks a keeper for a process; None if it ended instead of answering. Raises StartFailed if it refuses."""
+    """Asks a keeper for a process; None if the keeper ended without an answer. Raises StartFailed if it refuses."""
     try:
         send_request(client, request)
         client.settimeout(ANSWER_PATIENCE)
@@ -193,18 +226,17 @@ def ask_for_process(client: socket.socket, request: SpawnRequest) -> Spawned | N
 
 
 def send_request(client: socket.socket, request: SpawnRequest) -> None:
-    """Sends a request to a keeper, with its descriptors."""
     client.settimeout(ANSWER_PATIENCE)
     data = encode(request.spawn)
     sent = socket.send_fds(client, [data], list(request.descriptors.values()))
-    if sent < len(data):  # or a template that has answered and closed already would make this look like a failure
+    if sent < len(data):  # an empty send would fail if the template has already answered and closed
         client.sendall(data[sent:])
 
 
 def receive_answer(client: socket.socket) -> Spawned | None:
-    """Waits for a keeper's answer; None if it ended instead. Raises StartFailed if it refuses.
+    """Waits for a keeper's answer; None if the keeper ended without one. Raises StartFailed if it refuses.
 
-    A kernel whose keeper knows it by another number introduces itself before; the system says which process that is.
+    If the keeper sees another pid than the host, the kernel introduces itself first, and the system tells its pid.
     """
     decoder, introduced = Decoder(), 0
     while (received := receive_from(client))[0]:
@@ -220,7 +252,7 @@ def receive_answer(client: socket.socket) -> Spawned | None:
 
 
 def _advice(reason: str) -> str:
-    """Returns what to do about a sandbox or a guard that could not be armed; "" about anything else."""
+    """Returns what to do if a sandbox or a guard could not be set up; "" for any other reason."""
     if UNARMED not in reason and UNGUARDED not in reason:
         return ""
     from kernelbox.sandbox._advice import advise
@@ -229,7 +261,7 @@ def _advice(reason: str) -> str:
 
 
 def umask() -> int:
-    """Returns the umask; on Linux without the moment in which setting it to ask would change it for other threads."""
+    """Returns the umask; on Linux without changing it for a moment, which other threads would see."""
     try:
         with open("/proc/self/status") as file:
             for line in file:
@@ -243,12 +275,10 @@ def umask() -> int:
 
 
 def open_log(place: Place, name: str) -> int:
-    """Returns a descriptor that appends to a log."""
     return place.open_for_writing(name, os.O_APPEND)
 
 
 def tail(place: Place, name: str, *, lines: int = 15) -> str:
-    """Returns the last lines of a log."""
     try:
         text = place.tail(name, _LOG_TAIL).decode("utf-8", "replace")
     except OSError:
@@ -256,18 +286,18 @@ def tail(place: Place, name: str, *, lines: int = 15) -> str:
     return escape("\n".join(text.splitlines()[-lines:]).rstrip(), keep="\n\t") or "(empty)"
 
 
-def _closed_by(stack: contextlib.ExitStack, fd: int) -> int:
+def closed_by(stack: contextlib.ExitStack, fd: int) -> int:
     stack.callback(os.close, fd)
     return fd
 
 
 def _write_environment(env: dict[str, str]) -> int:
-    """Returns a file with the variables in the form of environ(7)."""
+    """Returns a descriptor of a file with the variables in the format of environ(7)."""
     return write_secret("environment", b"\0".join(os.fsencode(f"{name}={value}") for name, value in env.items()))
 
 
 def write_secret(name: str, data: bytes) -> int:
-    """Returns a file that only descriptors lead to."""
+    """Returns a descriptor of a file that has no path."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create(name)
     else:

@@ -1,14 +1,15 @@
 """A directory that is used only if this user's kernelbox made it on this machine.
 
-The default home is `.kernelbox` in the working directory, and a working directory can be a stranger's repository:
-its owner does not tell a directory that came with a clone from one that we made. So a home carries a seal, a keyed
-hash over what cannot be copied with it (the machine, the user, the inode of the directory), under a key that is kept
-elsewhere. Without a seal that fits, nothing in the directory is opened, made, renamed, removed or changed.
+The default home is `.kernelbox` in the working directory, and a working directory can be a stranger's repository. The
+user owns a directory that came with a clone just as one that kernelbox made. So a home carries a seal: a keyed hash
+over what cannot be copied with it (the machine, the user, the inode of the directory). The key is kept elsewhere.
+Without a valid seal, nothing in the directory is opened, made, renamed, removed or changed.
 
-    missing, or empty → made and sealed, when it is to be written to
-    sealed by us      → used; the seal is in two files, and one that is lost is put back from the other
-    made by 0.1       → moved aside unopened, with a warning; then missing (host/files/_old_home.py)
-    anything else     → StoreFailed
+    missing or empty     → made and sealed before the first write
+    has a valid seal     → used; the seal is in two files, and a lost one is restored from the other
+    made by 0.1          → moved aside unopened, with a warning; then missing (host/files/_old_home.py)
+    a copy of our own    → the same, if it is called `.kernelbox`; its mark shows that the user made it on this machine
+    anything else        → StoreFailed
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import os
 import time
 
 from kernelbox.base._errors import EXHAUSTED, StoreFailed
-from kernelbox.host.files._key import is_missing, key_path, read_key
+from kernelbox.host.files._key import is_missing, key_path, read_key, sign
+from kernelbox.host.files._known_homes import remember_home
+from kernelbox.host.files._old_home import move_copy_aside
 from kernelbox.host.files._place import UNFINISHED, Place
 
 TYPE_CHECKING = False
@@ -26,48 +29,53 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class HomeRoot(Protocol):
-        """What leads to a directory that can be trusted."""
+        """A way to a directory."""
 
         def open(self) -> Place:
             """Opens the directory; raises FileNotFoundError if it is missing."""
 
         def make(self) -> Place:
-            """Opens the directory, which is made if it is missing."""
+            """Opens the directory, and makes it if it is missing."""
 
     class Trusted(HomeRoot, Protocol):
-        """What leads to a directory of hosts' own, and knows the secret by which hosts tell their files from others."""
+        """A way to a directory that belongs to hosts, and to the secret that they sign their files with."""
 
         def secret(self) -> bytes:
-            """Returns what no file in the directory shows."""
+            """Returns the secret, which no file in the directory reveals."""
 
 
 SEAL = "seal"
 
-# Has the seal as well, as a comment: `rm -r .kernelbox/*` leaves it.
+# Holds the seal too, as a comment: `rm -r .kernelbox/*` does not delete it.
 _IGNORE = ".gitignore"
 
-# What the hash begins with; a seal of another meaning gets another word.
+# The hash begins with this. A seal with another meaning gets another version.
 _VERSION = b"kernelbox home 1"
 
 # A seal is 64 hexadecimal digits and a line end.
 _LONGEST_SEAL = 100
 
-# A process that makes a home writes its seal in less than this, also on a busy machine.
+# What the mark is a hash of.
+_COPY = b"kernelbox home of this user"
+
+# An ignore file has three short lines.
+_LONGEST_IGNORE = 300
+
+# A process that makes a home writes its seal in less than this, even on a busy machine.
 _SEALING_PATIENCE = 1.0
 
-# Another process may seal the directory, or remove it, between two steps of ours; not again and again.
+# How often to try again if another process seals or removes the directory meanwhile.
 _ATTEMPTS = 10
 
-# The seals that fit, by what tells a file from every other and from itself before a change: verified once, a home
-# costs one stat per use.
+# The seals found valid, by key file, device, inode and time of change. A verified home costs one stat per use.
 _fitting: set[tuple[str, int, int, int]] = set()
 
-# The paths at which this process has found a home of ours.
+# The paths at which this process has used a home.
 _used: set[str] = set()
 
 
 class Home:
-    """A directory with a seal. `setting` is what another one can be chosen with, for the sentences of StoreFailed."""
+    """A directory with a seal. `setting` is the variable that chooses another one, for the messages of StoreFailed."""
 
     def __init__(
         self, path: str, key_file: str = "", *, private: bool = False, setting: str = "KERNELBOX_HOME"
@@ -77,11 +85,8 @@ class Home:
         self._private = private
         self._setting = setting
 
-    def __repr__(self) -> str:
-        return f"<Home {self.path!r}>"
-
     def steps_to(self, path: str) -> tuple[str, ...] | None:
-        """Returns the names that lead from here to a path: none, if it is this one; None, if it is elsewhere."""
+        """Returns the names that lead from here to a path: none if it is the home itself, None if it is elsewhere."""
         if path == self.path:
             return ()
         inside = self.path.rstrip("/") + "/"
@@ -92,7 +97,7 @@ class Home:
         return read_key(self._key_file).secret
 
     def open(self) -> Place:
-        """Opens the directory; raises FileNotFoundError if it is missing or still empty, StoreFailed if not ours."""
+        """Opens the directory; raises FileNotFoundError if it is missing or empty, StoreFailed if it is not trusted."""
         place = self._open()
         try:
             if not self._is_sealed(place):
@@ -105,7 +110,7 @@ class Home:
         return place
 
     def make(self) -> Place:
-        """Opens the directory, which is made and sealed if it is missing or empty."""
+        """Opens the directory, and makes and seals it if it is missing or empty."""
         try:
             for _ in range(_ATTEMPTS):
                 with contextlib.suppress(FileNotFoundError):
@@ -119,15 +124,15 @@ class Home:
             raise
         except OSError as exc:
             raise StoreFailed.because(exc, self.path) from exc
-        raise StoreFailed(f"{self.path!r} is removed as often as it is made; set {self._setting} to another directory")
+        raise StoreFailed(f"{self.path!r} is removed each time it is made; set {self._setting} to another directory")
 
     def _make_parent(self) -> None:
-        """Makes the directory that the home is to be in, unless the home was there before: then it has been moved."""
+        """Makes the parent of the home. Raises StoreFailed if the home was there before, and so has been moved."""
         parent = os.path.dirname(self.path)
         if self.path in _used and not os.path.isdir(parent):
             raise StoreFailed(
-                f"{parent!r} has been moved or removed, and with it the kernels in {self.path!r}; start a new process "
-                f"where it is now, or set {self._setting} to another directory"
+                f"{parent!r} has been moved or removed, with the kernels in {self.path!r}; start a new process where "
+                f"it is now, or set {self._setting} to another directory"
             )
         os.makedirs(parent, exist_ok=True)
 
@@ -140,13 +145,14 @@ class Home:
             raise StoreFailed.because(exc, self.path, "open") from exc
 
     def _seal(self, place: Place) -> None:
-        """Seals an empty directory, before anything else is put into it."""
+        """Seals an empty directory before anything else is written into it."""
         seal = self._fitting_seal(place)
         if place.add(SEAL, seal):
-            place.replace(_IGNORE, _ignoring(seal))
+            place.replace(_IGNORE, _ignoring(seal) + self._mark())
+            remember_home(self._key_file, self.path)
 
     def _is_sealed(self, place: Place) -> bool:
-        """Tells a directory with our seal from one that is empty; raises StoreFailed for any other."""
+        """Returns True for a valid seal and False for an empty directory; raises StoreFailed for any other."""
         deadline = time.monotonic() + _SEALING_PATIENCE
         while True:
             try:
@@ -156,7 +162,7 @@ class Home:
             if all(self._is_key(name) or self._is_unfinished_seal(place, name) for name in names):
                 return False  # it is empty, or other processes are about to seal it
             try:
-                return self._has_our_seal(place)  # the seal comes first: if this is a home it is there now
+                return self._has_our_seal(place)  # the seal is written first: a home has it by now
             except FileNotFoundError:
                 if self._is_sealed_twice(place):
                     return True
@@ -167,34 +173,34 @@ class Home:
                 if move_aside(place):
                     raise FileNotFoundError(f"{self.path!r} has been moved aside")
                 raise self._foreign("it has no seal")
-            time.sleep(0.01)  # one that is being written; a clone could bring the same
+            time.sleep(0.01)  # another process writes the seal, or a clone looks as if one did
 
     def _is_key(self, name: str) -> bool:
-        """Tells whether a file is the key, which the user keeps in this home: it is there before the seal is."""
+        """Tells whether a file is the key, if the user keeps it in this home. It is made before the seal."""
         directory, key = os.path.split(self._key_file)
         is_made = name.startswith(f"{key}.") and name.endswith(UNFINISHED)
         return directory == self.path and (name == key or is_made)
 
     def _is_unfinished_seal(self, place: Place, name: str) -> bool:
-        """Tells whether a file is a seal of ours that a process is about to give its name, or was when it was ended."""
+        """Tells whether a file is a valid seal that a process is about to rename, or was when it ended."""
         try:
             return _is_unfinished(name) and place.read(name, _LONGEST_SEAL) == self._fitting_seal(place)
         except FileNotFoundError:
-            return True  # it has its name now
+            return True  # it has been renamed
         except OSError:
             return False
 
     def _is_sealed_twice(self, place: Place) -> bool:
-        """Tells whether a directory that has lost its seal has it in the other file, and puts it back."""
+        """Tells whether the other file has the seal, and restores the lost one from it."""
         if is_missing(self._key_file):
-            return False  # it cannot be ours, and no key is made to find that out
+            return False  # without a key the seal cannot be valid, and this must not make one
         seal = self._fitting_seal(place)
         try:
-            if place.read(_IGNORE, len(_ignoring(seal))) != _ignoring(seal):
+            if not place.read(_IGNORE, _LONGEST_IGNORE).startswith(_ignoring(seal)):
                 return False
         except (OSError, StoreFailed):
             return False
-        with contextlib.suppress(OSError):  # a disk that cannot be written to
+        with contextlib.suppress(OSError):  # a read-only disk
             place.replace(SEAL, seal)
         return True
 
@@ -206,9 +212,8 @@ class Home:
             return True
         if is_missing(self._key_file):
             raise StoreFailed(
-                f"there is no key at {key_path(self._key_file)!r}, and {self.path!r} has been sealed with one; nothing "
-                f"was made or changed: set KERNELBOX_KEY_FILE to the key of this home, or {self._setting} to another "
-                "directory"
+                f"{self.path!r} was sealed with a key, but there is no key at {key_path(self._key_file)!r}; nothing "
+                f"was made or changed: set KERNELBOX_KEY_FILE to the key of this home, or {self._advice()}"
             )
         try:
             seal = place.read(SEAL, _LONGEST_SEAL)
@@ -217,33 +222,52 @@ class Home:
         if seal != self._fitting_seal(place):
             if self._is_sealed_twice(place):
                 return True
+            if self._is_copy(place) and move_copy_aside(place):
+                raise FileNotFoundError(f"{self.path!r} has been moved aside")
             key = read_key(self._key_file).path
             raise self._foreign(
-                f"its seal does not fit the key {key!r}" if seal is not None else "its seal is not a file of ours"
+                f"its seal does not fit the key {key!r}" if seal is not None else "its seal cannot be read"
             )
         _fitting.add(identity)
         _used.add(self.path)
+        remember_home(self._key_file, self.path)
         return True
 
-    def _fitting_seal(self, place: Place) -> bytes:
-        from _blake2 import blake2b  # hashlib has the same, and takes 5 ms to import, because it loads OpenSSL
+    def _mark(self) -> bytes:
+        """Returns the line that tells a copy of our own home from others; it is the same in all our homes.
 
+        It names the machine: on a disk that machines share, kernels may run in what looks like a copy from here.
+        """
+        return b"# " + sign(b"\0".join([_COPY, _machine_id()]), self.secret()).encode() + b"\n"
+
+    def _is_copy(self, place: Place) -> bool:
+        """Tells whether the home was made on this machine with the user's key, and copied or restored since."""
+        if os.path.basename(self.path) != ".kernelbox":
+            return False  # a directory that the user has chosen is the user's to move
+        try:
+            return place.read(_IGNORE, _LONGEST_IGNORE).endswith(self._mark())
+        except (OSError, StoreFailed):
+            return False
+
+    def _fitting_seal(self, place: Place) -> bytes:
         info = os.fstat(place.fd)
         facts = [_VERSION, _machine_id(), b"%d" % os.geteuid(), b"%d" % info.st_ino]
         if os.stat("..", dir_fd=place.fd).st_dev != info.st_dev:
-            facts.append(b"%d" % info.st_dev)  # the root of a disk: its inode is the same on every disk of its kind
-        seal = blake2b(b"\0".join(facts), key=read_key(self._key_file).secret, digest_size=32)
-        return seal.hexdigest().encode() + b"\n"
+            facts.append(b"%d" % info.st_dev)  # the root of a disk, which has the same inode on other disks
+        return sign(b"\0".join(facts), self.secret()).encode() + b"\n"
 
     def _foreign(self, why: str) -> StoreFailed:
-        advice = f"set {self._setting} to another directory"
-        if os.path.basename(self.path) == ".kernelbox":  # named for us: no other program's, nor the user's own work
-            advice += ", or remove this one if you do not need it"
         return StoreFailed(
-            f"{self.path!r} was not made by this user's kernelbox on this machine: {why} (it may come with a cloned "
+            f"{self.path!r} was not made by this user's kernelbox on this machine: {why} (it may come from a cloned "
             "repository, a copy, another machine or an older version, or KERNELBOX_KEY_FILE has changed); it was "
-            f"neither used nor changed: {advice}"
+            f"neither used nor changed: {self._advice()}"
         )
+
+    def _advice(self) -> str:
+        """Says what helps where the home cannot be used. Its name shows whether it can hold other work of the user."""
+        is_ours = os.path.basename(self.path) == ".kernelbox"
+        rest = "you do not need it" if is_ours else "only kernelbox has used it: the next call makes a new home"
+        return f"set {self._setting} to another directory, or remove this one if {rest}"
 
 
 def _is_unfinished(name: str) -> bool:
@@ -251,27 +275,24 @@ def _is_unfinished(name: str) -> bool:
 
 
 def _ignoring(seal: bytes) -> bytes:
-    """Returns what makes git pass the home over, and the seal."""
+    """Returns a file that makes git ignore the home, with the seal in it."""
     return b"*\n# " + seal
 
 
 class Inside:
-    """A private directory below one that can be trusted, whose seal is good for both."""
+    """A private directory below a trusted one, whose seal covers both."""
 
     def __init__(self, root: Trusted, steps: tuple[str, ...]) -> None:
         self._root = root
         self._steps = steps
 
     def secret(self) -> bytes:
-        """Returns the secret of the directory that it is in."""
         return self._root.secret()
 
     def open(self) -> Place:
-        """Opens the directory; raises FileNotFoundError if it is missing."""
         return self._descend(self._root.open(), make=False)
 
     def make(self) -> Place:
-        """Opens the directory, which is made if it is missing."""
         return self._descend(self._root.make(), make=True)
 
     def _descend(self, place: Place, *, make: bool) -> Place:
@@ -288,7 +309,7 @@ class Inside:
 
 
 def _machine_id() -> bytes:
-    """Returns what tells this machine from others (machine-id(5)); nothing, where there is no such file."""
+    """Returns the id of this machine (machine-id(5)); empty if it has none."""
     try:
         fd = os.open("/etc/machine-id", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""The secret that a user's homes are sealed with: 32 random bytes in a file of the user's own, made at first use."""
+"""The user's key, which seals homes and signs files: 32 random bytes in a private file, made at first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from kernelbox.base._errors import EXHAUSTED, StoreFailed
 from kernelbox.host.files._place import Place
 from kernelbox.wire._values import dataclass
 
-# 256 bits, of which none can be guessed.
 _LENGTH = 32
 
 _ADVICE = "set KERNELBOX_KEY_FILE to another file"
@@ -26,8 +25,15 @@ class Key:
     secret: bytes
 
 
+def sign(data: bytes, secret: bytes, purpose: bytes = b"") -> str:
+    """Returns a keyed hash of data. `purpose` keeps signatures with the same key apart."""
+    from _blake2 import blake2b  # hashlib's import takes 5 ms, because it loads OpenSSL
+
+    return blake2b(data, key=secret, digest_size=32, person=purpose).hexdigest()
+
+
 def read_key(key_file: str) -> Key:
-    """Returns the key in a file, or in the default one if `key_file` is empty; makes one that is missing."""
+    """Returns the key in a file, or in the default file if `key_file` is empty; makes a missing one."""
     if key_file not in _keys:
         path = key_file or "the key"
         try:
@@ -38,13 +44,13 @@ def read_key(key_file: str) -> Key:
             if exc.errno in EXHAUSTED:
                 raise StoreFailed.because(exc, path, "read") from exc
             raise StoreFailed(
-                f"cannot keep the key {path!r}: {exc.strerror}; {_ADVICE}, in a directory of yours"
+                f"cannot keep the key {path!r}: {exc.strerror}; {_ADVICE}, in a directory of your own"
             ) from exc
     return _keys[key_file]
 
 
 def is_missing(key_file: str) -> bool:
-    """Tells whether there is no key yet; `read_key` would make one, so who only wants to read asks this first."""
+    """Tells whether there is no key yet. Callers that must not make one ask this before `read_key`."""
     if key_file in _keys:
         return False
     if key_file:
@@ -53,7 +59,7 @@ def is_missing(key_file: str) -> bool:
 
 
 def key_path(key_file: str) -> str:
-    """Returns where the key is looked for first."""
+    """Returns the first path that is searched for the key."""
     return key_file or (_own_paths() or [_fallback()])[0]
 
 
@@ -61,9 +67,9 @@ _keys: dict[str, Key] = {}
 
 
 def _read_default() -> Key:
-    """Returns the key below the user's home directory or, where none can be kept there, in the temporary directory.
+    """Returns the key below the user's home directory or, if that is not possible, in the temporary directory.
 
-    A key that there is already comes before one that would have to be made: homes have been sealed with it.
+    An existing key comes before a new one, because homes have been sealed with it.
     """
     paths = _own_paths()
     for path in paths:
@@ -74,11 +80,11 @@ def _read_default() -> Key:
         try:
             return _read(path)
         except StoreFailed:
-            raise  # it is there, and cannot be trusted
+            raise  # it exists, but cannot be trusted
         except OSError as exc:
             if exc.errno in EXHAUSTED:
                 raise
-            continue  # a disk that is read-only or full, a directory that we may not write to
+            continue  # the disk is read-only or full, or the directory is not writable
     return _read(fallback)
 
 
@@ -87,21 +93,21 @@ def _own_paths() -> list[str]:
 
 
 def _fallback() -> str:
-    import tempfile  # not before: it takes as long to import as all of ours
+    import tempfile  # slow to import, and rarely needed
 
     return os.path.join(tempfile.gettempdir(), f"kernelbox-{os.geteuid()}", "key")
 
 
 def _home_directories() -> list[str]:
-    """Returns the home directories of the user that are the user's own.
+    """Returns the home directories that the user owns.
 
-    The password database comes before $HOME: programs that run agents set $HOME as they like, and all of them must
-    find the same key.
+    The password database comes before $HOME: programs that run agents may change $HOME, and all of them must find the
+    same key.
     """
     import pwd
 
     found = [os.path.expanduser("~")]
-    with contextlib.suppress(KeyError):  # containers run users that no database knows
+    with contextlib.suppress(KeyError):  # in a container the user may have no entry
         found.insert(0, pwd.getpwuid(os.geteuid()).pw_dir)
     return [path for path in dict.fromkeys(found) if os.path.isabs(path) and _is_ours(path)]
 
@@ -114,7 +120,7 @@ def _is_ours(directory: str) -> bool:
 
 
 def _is_private(directory: str) -> bool:
-    """Tells whether a directory is ours alone: in the temporary directory anyone can make one with our name."""
+    """Tells whether only this user can use a directory. In the temporary directory, anyone can make one of any name."""
     try:
         Place.open(directory).close()
     except OSError:
@@ -123,11 +129,11 @@ def _is_private(directory: str) -> bool:
 
 
 def _read(path: str) -> Key:
-    """Returns the key in a file, which is made if it is missing."""
+    """Returns the key in a file, and makes a missing one."""
     directory, name = os.path.split(path)
     with _open(directory) as place:
         if not place.exists(name):
-            place.add(name, os.urandom(_LENGTH))  # if another process has been quicker, its key stays
+            place.add(name, os.urandom(_LENGTH))  # if another process was faster, its key stays
         mode = stat.S_IMODE(place.stat(name).st_mode)
         try:
             secret = place.read(name, _LENGTH)
@@ -139,7 +145,7 @@ def _read(path: str) -> Key:
         wrong, advice = f"is open to other users (its mode is {mode:o})", f"chmod 600, or {_ADVICE}"
     else:
         wrong, advice = f"has {len(secret)} bytes, not {_LENGTH}", _ADVICE
-    raise StoreFailed(f"the key {path!r} {wrong}, and is not used; {advice}")
+    raise StoreFailed(f"the key {path!r} {wrong} and is not used; {advice}")
 
 
 def _open(directory: str) -> Place:
@@ -152,5 +158,5 @@ def _open(directory: str) -> Place:
             os.mkdir(directory, 0o700)
         return Place.open(directory, private=False)
     except StoreFailed as exc:
-        wrong, _, _ = str(exc).rpartition("; ")  # its advice is for a home
-        raise StoreFailed(f"{wrong}, so no key is kept there; {_ADVICE}, in a directory of yours") from exc
+        wrong, _, _ = str(exc).rpartition("; ")  # the advice there is about homes
+        raise StoreFailed(f"{wrong}, so no key is kept there; {_ADVICE}, in a directory of your own") from exc

@@ -1,22 +1,24 @@
-"""A directory that stays open between uses: opening it anew, from the home on, is most of what a short call costs.
+"""A directory that stays open between uses. Opening it again from the home on would be most of a short call's cost.
 
-It is looked up anew when its path leads to another directory than the open one, to none, or when it or the home that it
-is in has been opened to others.
+It is opened again when its path leads elsewhere or nowhere, or when it or its home has become accessible to others.
 """
 
 from __future__ import annotations
 
 import os
 
+from kernelbox.base._owning import Owner, close_own, fill_standard_descriptors, identify
 from kernelbox.host.files._place import Place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernelbox.host.files._home import Trusted
 
 
-class Pinned:
-    """Leads to a private directory, by way of a root that checks it when it is opened."""
+class Pinned(Owner):
+    """A way to a private directory through a root, which checks it when it is opened."""
 
     def __init__(self, root: Trusted, path: str, home: str) -> None:
         self._root = root
@@ -24,20 +26,14 @@ class Pinned:
         self._home = home
         self._pin: _Pin | None = None
 
-    def __repr__(self) -> str:
-        return f"<Pinned {self._path!r}{' open' if self._pin else ''}>"
-
     def secret(self) -> bytes:
-        """Returns the root's secret."""
         return self._root.secret()
 
     def open(self) -> Place:
-        """Opens the directory; raises FileNotFoundError if it is missing."""
-        return self._lend() or self._hold(self._root.open())
+        return self._lend() or self._hold(self._root.open)
 
     def make(self) -> Place:
-        """Opens the directory, which is made if it is missing."""
-        return self._lend() or self._hold(self._root.make())
+        return self._lend() or self._hold(self._root.make)
 
     def _lend(self) -> Place | None:
         pin = self._pin
@@ -50,25 +46,25 @@ class Pinned:
         ours = info.st_uid == home.st_uid == os.geteuid() and not info.st_mode & 0o077 and not home.st_mode & 0o022
         return _Lent(pin) if ours and (info.st_dev, info.st_ino) == pin.identity else None
 
-    def _hold(self, place: Place) -> Place:
-        self._pin = _Pin(place)
+    def _hold(self, find: Callable[[], Place]) -> Place:
+        fill_standard_descriptors()  # templates inherit this one
+        self._pin = _Pin(find())
         return _Lent(self._pin)
 
 
-class _Pin:
-    """Holds the descriptor until the last place that was lent is gone."""
+class _Pin(Owner):
+    """Holds the descriptor until the last place that uses it is gone."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        info = os.fstat(place.fd)
-        self.identity = (info.st_dev, info.st_ino)
+        self.identity = identify(place.fd)
 
     def __del__(self) -> None:
-        self.place.close()
+        close_own(self.place.fd, self.identity)
 
 
 class _Lent(Place):
-    """A place whose descriptor belongs to a pin, which it keeps."""
+    """A place whose descriptor belongs to a pin, which it keeps alive."""
 
     __slots__ = ("_pin",)
 
@@ -77,4 +73,4 @@ class _Lent(Place):
         self._pin = pin
 
     def close(self) -> None:
-        """Leaves the descriptor open: it is the pin's."""
+        """Leaves the descriptor open, because it belongs to the pin."""

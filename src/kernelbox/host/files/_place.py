@@ -1,8 +1,8 @@
-"""An open directory: everything in it is reached through its descriptor, and never through a link.
+"""An open directory. Everything in it is opened through its descriptor, and links are never followed.
 
-A path can come to mean another directory between two calls; a descriptor cannot. Names are single components. What
-the system refuses is raised as it comes (FileNotFoundError, PermissionError …). What is there but cannot be trusted is
-raised as StoreFailed, whose sentence says why.
+A path can lead to another directory from one call to the next; a descriptor cannot. Names are single components. Errors
+of the system are raised as they are (FileNotFoundError, PermissionError …). StoreFailed means that something exists but
+cannot be trusted, and says why.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ import time
 from itertools import islice
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.base._owning import Owner
 from kernelbox.host.files._tree import remove_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self
 
-# How the names of files end that are being written, and become visible under another name when they are complete.
+# The suffix of files that are being written. They get their real name when they are complete.
 UNFINISHED = ".new"
 
-# O_NONBLOCK: a FIFO in the place of a file must not make us wait for its other end. Regular files ignore it.
+# O_NONBLOCK: opening a FIFO must not wait for its other end. Regular files ignore it.
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# A file is written, a directory made or removed in milliseconds; one that is still half there after this was left by a
-# crash.
+# Writing a file, or making or removing a directory, takes milliseconds. What is older and unfinished is from a crash.
 _RUBBISH_AFTER = 60.0
 
-# A name that cannot be made ours in this many attempts is being taken by another process each time.
+# How often to replace a file that something else keeps putting in the way.
 _ATTEMPTS = 10
 
 
-class Place:
-    """A directory, held by its descriptor; `path` is where it was found, for messages. `with` closes it."""
+class Place(Owner):
+    """An open directory; `path` is where it was found, for messages. `with` closes it."""
 
     __slots__ = ("fd", "path")
 
@@ -47,16 +47,16 @@ class Place:
 
     @classmethod
     def open(cls, path: str, *, private: bool = True, setting: str = "KERNELBOX_HOME") -> Self:
-        """Opens a directory of ours that others cannot write to and, if it is to be private, cannot look into.
+        """Opens a directory that this user owns and others cannot write to or, if `private`, even look into.
 
-        The last component of the path must not be a link; the others may be. `setting` is what another directory can
-        be chosen with, for the sentence of StoreFailed.
+        Only the last component of the path must not be a link. `setting` is the variable that chooses another
+        directory, for the message of StoreFailed.
         """
         return cls(_open_directory(path, None, path, private, setting), path)
 
     @classmethod
     def open_any(cls, path: str) -> Self:
-        """Opens a directory of any owner and mode, because the user has named it: /tmp, the folder of a registry."""
+        """Opens a directory of any owner and mode, because the user has chosen it: /tmp, the folder of a registry."""
         return cls(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), path)
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class Place:
         self.close()
 
     def close(self) -> None:
-        """Gives the descriptor back; a second call does nothing."""
+        """Closes the descriptor; a second call does nothing."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -77,7 +77,7 @@ class Place:
     # -- directories -----------------------------------------------------------------------------------------
 
     def enter(self, name: str, *, make: bool = False) -> Place:
-        """Opens a private directory of ours in this one; with `make`, one that is missing is made first."""
+        """Opens a private directory in this one; `make` makes a missing one first."""
         if make:
             with contextlib.suppress(FileExistsError):
                 self.make(name)
@@ -85,30 +85,30 @@ class Place:
         return Place(_open_directory(name, self.fd, path, True, "KERNELBOX_HOME"), path)
 
     def make(self, name: str) -> None:
-        """Makes a private directory in this one; raises FileExistsError if anything has the name."""
+        """Makes a private directory in this one; raises FileExistsError if the name is taken."""
         os.mkdir(name, 0o700, dir_fd=self.fd)
 
     def path_of(self, name: str) -> str:
-        """Returns where an entry was when this directory was opened, for messages."""
+        """Returns the path of an entry, for messages."""
         return f"{self.path}/{name}"
 
     def reach(self, name: str) -> str:
-        """Returns a path for a socket's address: short, and through the descriptor, where the system has /proc."""
+        """Returns a path for a socket's address; with /proc it is short and goes through the descriptor."""
         return f"/proc/self/fd/{self.fd}/{name}" if os.path.isdir("/proc/self/fd") else self.path_of(name)
 
     def listdir(self, most: int | None = None) -> list[str]:
-        """Returns the names of the entries, or of so many of them."""
+        """Returns the names of the entries, or of at most so many."""
         if most is None:
             return os.listdir(self.fd)
         with os.scandir(self.fd) as entries:
             return [entry.name for entry in islice(entries, most)]
 
     def stat(self, name: str) -> os.stat_result:
-        """Returns what the system knows of an entry; of a link, what it knows of the link itself."""
+        """Returns the status of an entry; a link is not followed."""
         return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
 
     def exists(self, name: str) -> bool:
-        """Tells whether anything has the name, even if it is a link that leads nowhere."""
+        """Tells whether the name is taken, even by a link that leads nowhere."""
         try:
             self.stat(name)
         except FileNotFoundError:
@@ -118,17 +118,17 @@ class Place:
     # -- files -----------------------------------------------------------------------------------------------
 
     def read(self, name: str, limit: int) -> bytes:
-        """Returns the bytes of a regular file of ours, of which there must not be more than `limit`."""
+        """Returns the bytes of a regular file; raises StoreFailed if there are more than `limit`."""
         fd, info = self._open_file(name, os.O_RDONLY)
         try:
             if info.st_size <= limit:
                 return os.read(fd, info.st_size)
         finally:
             os.close(fd)
-        raise StoreFailed(f"{self.path_of(name)!r} has more than the {limit:,} bytes that it may have, and is not read")
+        raise StoreFailed(f"{self.path_of(name)!r} is larger than {limit:,} bytes, and is not read")
 
     def head(self, name: str, limit: int) -> bytes:
-        """Returns the first bytes of a regular file of ours, at most `limit`."""
+        """Returns the first bytes of a regular file, at most `limit`."""
         fd, _ = self._open_file(name, os.O_RDONLY)
         try:
             return os.read(fd, limit)
@@ -136,7 +136,7 @@ class Place:
             os.close(fd)
 
     def tail(self, name: str, limit: int) -> bytes:
-        """Returns the last bytes of a regular file of ours, at most `limit`."""
+        """Returns the last bytes of a regular file, at most `limit`."""
         fd, info = self._open_file(name, os.O_RDONLY)
         try:
             return os.pread(fd, limit, max(0, info.st_size - limit))
@@ -144,14 +144,10 @@ class Place:
             os.close(fd)
 
     def open_for_reading(self, name: str) -> int:
-        """Returns a descriptor of a regular file of ours."""
         return self._open_file(name, os.O_RDONLY)[0]
 
     def replace(self, name: str, data: bytes) -> None:
-        """Writes a file so that a reader, or a crash, finds the old bytes or the new, never a part.
-
-        A link that has the name is replaced itself.
-        """
+        """Writes a file so that readers see either the old bytes or the new, even after a crash; replaces a link."""
         new = self._write_beside(name, data)
         try:
             self.rename(new, name)
@@ -161,7 +157,7 @@ class Place:
             raise
 
     def add(self, name: str, data: bytes) -> bool:
-        """Writes a file that must not be there yet, whole or not at all; False if anything has the name."""
+        """Writes a new file completely or not at all; False if the name is taken."""
         new = self._write_beside(name, data)
         try:
             os.link(new, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
@@ -172,11 +168,11 @@ class Place:
         return True
 
     def create(self, name: str) -> int:
-        """Returns a descriptor of a new, empty file; raises FileExistsError if anything has the name."""
+        """Returns a descriptor of a new, empty file; raises FileExistsError if the name is taken."""
         return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFELY, 0o600, dir_fd=self.fd)
 
     def open_existing(self, name: str) -> int:
-        """Returns a descriptor to write to a regular file of ours that is there, and has no other name."""
+        """Returns a descriptor to write to an existing regular file that has no other name."""
         fd, info = self._open_file(name, os.O_RDWR)
         if info.st_nlink <= 1:
             return fd
@@ -184,15 +180,15 @@ class Place:
         raise StoreFailed(f"{self.path_of(name)!r} has another name as well, and is not used")
 
     def open_for_writing(self, name: str, flags: int = 0) -> int:
-        """Returns a descriptor of a file to read and write, which is made if it is missing; O_APPEND can be a flag.
+        """Returns a descriptor to read and write a file, and makes a missing one; O_APPEND can be a flag.
 
-        Anything that is not a regular file of ours with this one name is removed first: what is written must not
-        arrive anywhere else.
+        Anything that is not a regular file of this user with this one name is removed first, so that nothing is written
+        anywhere else.
         """
         for _ in range(_ATTEMPTS):
             try:
                 fd, info = self._open_file(name, os.O_RDWR | os.O_CREAT | flags)
-                if info.st_nlink <= 1:  # 0 if it has been removed since, which can happen at any time
+                if info.st_nlink <= 1:  # 0 if it was removed meanwhile, which can happen at any time
                     return fd
                 os.close(fd)
             except PermissionError:
@@ -204,38 +200,37 @@ class Place:
         raise StoreFailed(f"{self.path_of(name)!r} is in the way of a file of kernelbox; remove it")
 
     def rename(self, old: str, new: str) -> None:
-        """Gives an entry another name, in place of what has it; a link is renamed itself."""
         os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def remove(self, name: str) -> None:
-        """Removes an entry that is not a directory; a link is removed itself."""
+        """Removes an entry that is not a directory."""
         os.unlink(name, dir_fd=self.fd)
 
     def remove_tree(self, name: str) -> None:
-        """Removes an entry and all that is below it, nothing through a link. What cannot be removed is left."""
+        """Removes an entry and everything below it, as far as possible. Links are not followed."""
         try:
             self.remove(name)
-        except (IsADirectoryError, PermissionError):  # Linux says the one of a directory, POSIX the other
+        except (IsADirectoryError, PermissionError):  # for a directory, Linux says the first and POSIX the second
             with contextlib.suppress(OSError):
                 remove_directory(name, self.fd)
         except OSError:
             pass
 
     def remove_rubbish(self, *endings: str, of: str = "") -> None:
-        """Removes what crashes have left half written, or under names that end so; all of it, or `of` one name."""
+        """Removes old unfinished files and entries with these endings; only those `of` a name, if given."""
         for name in self.listdir():
             if name.startswith(of) and name.endswith((UNFINISHED, *endings)) and self.is_rubbish(name):
                 self.remove_tree(name)
 
     def is_rubbish(self, name: str) -> bool:
-        """Tells whether an entry that is only there for a moment has been there for too long."""
+        """Tells whether an entry that should exist only for a moment is too old."""
         try:
             return time.time() - self.stat(name).st_mtime > _RUBBISH_AFTER
         except FileNotFoundError:
-            return False  # another process has been quicker
+            return False  # another process was faster
 
     def _open_file(self, name: str, flags: int) -> tuple[int, os.stat_result]:
-        """Opens a regular file of ours; raises StoreFailed for anything else."""
+        """Opens a regular file of this user; raises StoreFailed for anything else."""
         try:
             fd = os.open(name, flags | _SAFELY, 0o600, dir_fd=self.fd)
         except OSError as exc:
@@ -252,13 +247,11 @@ class Place:
         raise StoreFailed(f"{self.path_of(name)!r} {wrong}, and is not used")
 
     def _write_beside(self, name: str, data: bytes) -> str:
-        """Writes a file under a name that no other process has, and returns that name."""
+        """Writes a file under a unique name, and returns that name."""
         new = f"{name}.{os.getpid()}-{os.urandom(3).hex()}{UNFINISHED}"
         fd = self.create(new)
         try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(fd, rest) :]
+            write_all(fd, data)
         except BaseException:
             with contextlib.suppress(OSError):
                 self.remove(new)
@@ -268,8 +261,15 @@ class Place:
         return new
 
 
+def write_all(fd: int, data: bytes) -> None:
+    """Writes all of the data, since one write(2) may take only a part."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
 def _open_directory(name: str, dir_fd: int | None, path: str, private: bool, setting: str) -> int:
-    """Opens a directory of ours; raises StoreFailed for one of another user, one that is open, and for a link."""
+    """Opens a directory; raises StoreFailed if it is a link, belongs to another user, or is open to others."""
     try:
         fd = os.open(name, _DIRECTORY, dir_fd=dir_fd)
     except OSError as exc:

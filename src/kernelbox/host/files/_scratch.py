@@ -1,4 +1,4 @@
-"""A private directory that lasts as long as the process, for kernels that no other process is to find."""
+"""A private directory that lasts as long as the process, for kernels that other processes must not find."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PREFIX = "kernelbox-"
 
 _made: dict[int, str] = {}
 
-# Lasts as long as the directories do, which no other process uses.
+# No other process uses these directories, so the secret need not outlive this one.
 _SECRET = os.urandom(32)
 
 
@@ -31,19 +31,14 @@ class Scratch:
             atexit.register(_remove, pid)
         self.path = _made[pid]
 
-    def __repr__(self) -> str:
-        return f"<Scratch {self.path!r}>"
-
     def secret(self) -> bytes:
-        """Returns the secret of this process."""
         return _SECRET
 
     def open(self) -> Place:
-        """Opens the directory; raises FileNotFoundError if it is missing."""
         return Place.open(self.path, setting="TMPDIR")
 
     def make(self) -> Place:
-        """Opens the directory, which is made anew if a cleaner of temporary files has removed it."""
+        """Opens the directory, and makes it again if something has cleaned up the temporary files."""
         try:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.path, 0o700)
@@ -53,14 +48,14 @@ class Scratch:
 
 
 def _sweep() -> None:
-    """Removes the directories of our processes that were killed before they could."""
+    """Removes the directories of processes that were killed before they could do it."""
     with Place.open_any(tempfile.gettempdir()) as parent:
         for name in parent.listdir():
             pid, _, rest = name.removeprefix(_PREFIX).partition("-")
             start_time = rest.partition("-")[0]
             if not (name.startswith(_PREFIX) and pid.isdecimal() and start_time.isdecimal()):
                 continue
-            with contextlib.suppress(OSError, ValueError):  # gone again; digits without end
+            with contextlib.suppress(OSError, ValueError):  # it is gone, or its number is far too long
                 info = parent.stat(name)
                 ours = stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid()
                 if ours and not Process(int(pid), int(start_time)).alive:

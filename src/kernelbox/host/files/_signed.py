@@ -1,9 +1,9 @@
-"""Data in files that cells can write to, of which only what a host has signed is believed.
+"""Data in files that cells can write to. Only signed data is believed.
 
     HASH LENGTH DIGEST WHAT, a line end, DATA
 
-The keyed hash is of the rest of its line, the head. So it is known before any data is read how much there is of it, and
-that a host has said so: what a cell plants costs no more than a line.
+HASH is a keyed hash over the rest of its line, the head. So a reader knows how much data follows, and that a host has
+written it, before it reads the data. Text that a cell has written costs no more than a line.
 """
 
 from __future__ import annotations
@@ -18,43 +18,35 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host.files._place import Place
 
-# Bytes of a head: two hashes, a length, and words of which the longest names an approval request.
+# The most bytes of a head: two hashes, a length and a name; the longest name is that of an approval request.
 LONGEST_HEAD = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a host has said of the data that follows: what it is, and how long."""
+    """What the data that follows is, and how long, according to a host."""
 
     what: str
     length: int
     digest: str
 
-    def fits(self, data: bytes) -> bool:
-        """Tells whether this is the data."""
-        return len(data) == self.length and self.is_of(new_hash(data))
-
     def is_of(self, hashed: blake2b) -> bool:
-        """Tells whether this is of the data that has been hashed."""
+        """Tells whether the hashed data is the data of this head."""
         return hmac.compare_digest(self.digest, hashed.hexdigest())
 
 
 class Signature:
-    """Signs what is about one subject; what is about another does not pass for it."""
+    """Signs data about one subject. Data about another subject is not valid for it."""
 
     def __init__(self, secret: bytes, subject: str) -> None:
         self._secret = blake2b(subject.encode(), key=secret, digest_size=32).digest()
 
-    def __repr__(self) -> str:
-        return "<Signature>"
-
     def sign(self, what: str, data: bytes) -> bytes:
-        """Returns data behind its head."""
         head = b"%d %s %s" % (len(data), new_hash(data).hexdigest().encode(), what.encode())
-        return b"".join((self._hash(head), b" ", head, b"\n", data))  # which lets others run while it copies much
+        return b"".join((self._hash(head), b" ", head, b"\n", data))  # other threads run while a lot is copied
 
     def read_head(self, line: bytes) -> Head | None:
-        """Returns the head that a line is, None if no host has written it."""
+        """Parses a line as a head; None if its signature is not valid."""
         said, _, head = line.partition(b" ")
         if not hmac.compare_digest(said, self._hash(head)):
             return None
@@ -62,23 +54,23 @@ class Signature:
         return Head(what, int(length), digest)
 
     def read_file(self, place: Place, name: str, what: str) -> bytes:
-        """Returns the data of a file that has nothing else in it; raises ValueError if no host has written it."""
+        """Returns the data of a file with one head; raises ValueError if its signature is not valid."""
         fd = place.open_for_reading(name)
         try:
             line, _, data = os.read(fd, LONGEST_HEAD).partition(b"\n")
             head = self.read_head(line)
             if head is not None and head.what == what:
                 data = b"".join((data, os.read(fd, max(0, head.length - len(data)))))
-                if head.fits(data):
+                if len(data) == head.length and head.is_of(new_hash(data)):
                     return data
         finally:
             os.close(fd)
-        raise ValueError("no host has written it")
+        raise ValueError("its signature is not valid")
 
     def _hash(self, head: bytes) -> bytes:
         return blake2b(head, key=self._secret, digest_size=16).hexdigest().encode()
 
 
 def new_hash(data: bytes = b"") -> blake2b:
-    """Returns the hash of data, to which more can be added."""
+    """Returns a hash that more data can be added to."""
     return blake2b(data, digest_size=32)

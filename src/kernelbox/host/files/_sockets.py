@@ -1,4 +1,4 @@
-"""Unix sockets of kernels and templates: bound in a private directory, and trusted only if our own user listens."""
+"""Unix sockets of kernels and templates, in a private directory. They are trusted only if the same user listens."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host.files._place import Place
 
-# pid, uid and gid, as SO_PEERCRED and SCM_CREDENTIALS give them.
+# pid, uid and gid, in the format of SO_PEERCRED and SCM_CREDENTIALS.
 _CREDENTIALS = struct.Struct("3i")
 
-# A kernel takes calls in milliseconds, between cells and during them; one that is busy starting in less than this.
+# A kernel accepts connections within milliseconds, during cells too. One that is starting takes less than this.
 _QUEUE_PATIENCE = 5.0
 
 
 def dial(place: Place, name: str) -> socket.socket:
-    """Returns a socket connected to one in a directory; raises StoreFailed if another user listens there."""
+    """Connects to a socket in a directory; raises StoreFailed if another user listens there."""
     if not stat.S_ISSOCK(place.stat(name).st_mode):
         raise StoreFailed(f"{place.path_of(name)!r} is not a socket, and is not used")  # a link would lead elsewhere
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -36,7 +36,7 @@ def dial(place: Place, name: str) -> socket.socket:
 
 
 def _connect(sock: socket.socket, address: str, path: str) -> None:
-    """Connects; a process that takes no calls, whose queue is full, is not waited for without end."""
+    """Connects, but does not wait forever for a process whose queue is full."""
     deadline = time.monotonic() + _QUEUE_PATIENCE
     sock.setblocking(False)
     while True:
@@ -46,16 +46,16 @@ def _connect(sock: socket.socket, address: str, path: str) -> None:
         except BlockingIOError:  # EAGAIN: unix(7) has no way to wait for room in the queue
             if time.monotonic() > deadline:
                 raise StoreFailed(
-                    f"the process behind {path!r} takes no connections: it is stopped, or flooded with them"
+                    f"the process behind {path!r} accepts no connections: it is stopped, or has too many of them"
                 ) from None
             time.sleep(0.01)
     sock.setblocking(True)
 
 
 def listen(place: Place, name: str, *, tell_senders: bool = False) -> socket.socket:
-    """Returns a socket that listens in a directory, in place of what may be left there under its name.
+    """Returns a socket that listens in a directory, and replaces any file of its name.
 
-    With `tell_senders` the system says of all that arrives who wrote it (SO_PASSCRED, unix(7)).
+    With `tell_senders` the system says which process sent the data that arrives (SO_PASSCRED, unix(7)).
     """
     if place.exists(name):
         place.remove_tree(name)
@@ -72,7 +72,7 @@ def listen(place: Place, name: str, *, tell_senders: bool = False) -> socket.soc
 
 
 def receive_from(sock: socket.socket) -> tuple[bytes, int]:
-    """Returns what has arrived at a socket, and the process that sent it if the system was asked to tell; 0 if not."""
+    """Returns the data that has arrived, and the pid of its sender; 0 if the system was not asked to tell."""
     data, ancillary, _, _ = sock.recvmsg(65536, socket.CMSG_SPACE(_CREDENTIALS.size))
     for level, kind, value in ancillary:
         if level == socket.SOL_SOCKET and kind == getattr(socket, "SCM_CREDENTIALS", -1):
@@ -81,7 +81,7 @@ def receive_from(sock: socket.socket) -> tuple[bytes, int]:
 
 
 def peer_of(sock: socket.socket) -> tuple[int, int] | None:
-    """Returns the process at the other end and its user, as the system tells; None where it does not."""
+    """Returns the pid and the user at the other end; None if the system does not tell."""
     if not hasattr(socket, "SO_PEERCRED"):
         return None
     pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
@@ -89,7 +89,7 @@ def peer_of(sock: socket.socket) -> tuple[int, int] | None:
 
 
 def _require_own_user(sock: socket.socket, path: str) -> None:
-    """Checks who called listen(2) at the other end; where the system does not tell, the directory's mode protects."""
+    """Checks who called listen(2) at the other end. If the system does not tell, the directory's mode protects."""
     peer = peer_of(sock)
     if peer is not None and peer[1] != os.geteuid():
         raise StoreFailed(f"{path!r} is served by another user (uid {peer[1]}); nothing was sent to it")

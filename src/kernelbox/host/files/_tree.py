@@ -1,4 +1,4 @@
-"""How a directory is removed with all that is below it: by descriptor, through no link, however deep it is."""
+"""Removes a directory and everything below it: through descriptors, without following links, to any depth."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import os
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-
-# How often a directory is emptied: the keeper of a kernel may write its note there meanwhile, and does so once.
+# How often a directory is emptied. The keeper of a kernel may write its note there meanwhile, but only once.
 _ATTEMPTS = 5
 
 
 def remove_directory(name: str, dir_fd: int) -> None:
-    """Removes a directory of ours. What cannot be removed is left, and the directory with it: OSError."""
+    """Removes a directory; raises OSError if something in it cannot be removed."""
     for attempt in range(1, _ATTEMPTS + 1):
         fd = _open_to_empty(name, dir_fd)
         try:
@@ -32,10 +31,10 @@ def remove_directory(name: str, dir_fd: int) -> None:
 
 
 def _empty(top: int) -> None:
-    """Removes what a directory holds.
+    """Removes the contents of a directory.
 
-    A directory below is moved up to `top` before it is emptied: the depth of a tree takes neither stack nor
-    descriptors, and what a crash leaves is still in `top`.
+    A directory below is moved up to `top` before it is emptied. So a deep tree needs neither stack nor descriptors,
+    and after a crash everything is still in `top`.
     """
     waiting = _remove_files(top)
     while waiting:
@@ -50,7 +49,7 @@ def _empty(top: int) -> None:
 
 
 def _remove_files(fd: int) -> list[str]:
-    """Removes every entry of a directory that is not one itself; returns the names of those that are."""
+    """Removes every entry that is not a directory; returns the names of the directories."""
     directories = []
     for name in os.listdir(fd):
         try:
@@ -66,20 +65,20 @@ def _move_up(name: str, fd: int, top: int) -> str | None:
     """Moves a directory into `top`, and returns its new name; None if it cannot be moved."""
     new = os.urandom(8).hex()
     with contextlib.suppress(OSError):
-        os.close(_open_to_empty(name, fd))  # rename(2) wants to write to a directory that gets another parent
+        os.close(_open_to_empty(name, fd))  # rename(2) needs write permission on a directory that gets another parent
         os.rename(name, new, src_dir_fd=fd, dst_dir_fd=top)
         return new
     return None
 
 
 def _open_to_empty(name: str, dir_fd: int) -> int:
-    """Opens a directory whose entries are to be removed, and gives us the permission to if it is ours to give."""
+    """Opens a directory to remove its entries, and sets the permissions that this needs if the user owns it."""
     try:
         fd = os.open(name, _DIRECTORY, dir_fd=dir_fd)
     except PermissionError:
         if not hasattr(os, "O_PATH"):
             raise
-        path = os.open(name, os.O_PATH | _DIRECTORY, dir_fd=dir_fd)  # needs no permission, and follows no link
+        path = os.open(name, os.O_PATH | _DIRECTORY, dir_fd=dir_fd)  # needs no permission, and does not follow links
         try:
             os.chmod(f"/proc/self/fd/{path}", 0o700)
         finally:

@@ -1,4 +1,4 @@
-"""Files in directories of the user's, of any owner and mode: reached step by step, and made through no link."""
+"""Files in the user's directories, of any owner and mode: opened step by step, without following links."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 READABLE = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_RDONLY
 
-# A directory can be searched without being read where there is O_PATH.
+# With O_PATH, a directory that cannot be listed can still be entered.
 SEARCHABLE = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def open_directory(start: str, parts: Iterable[str], *, make: bool, flags: int = READABLE) -> int:
-    """Returns a descriptor of the directory that some names lead to; with `make`, those that are missing are made."""
+    """Returns a descriptor of the directory that the names lead to; `make` makes missing directories."""
     current = os.open(start, flags)
     try:
         for part in parts:
@@ -39,7 +39,7 @@ def open_directory(start: str, parts: Iterable[str], *, make: bool, flags: int =
 
 
 def create_new(name: str, directory: int, *, mode: int | None = None) -> int:
-    """Makes a file that must not be there yet; returns a descriptor to write to it."""
+    """Makes a file that must not exist yet; returns a descriptor to write to it."""
     fd = os.open(name, _NEW, 0o644, dir_fd=directory)
     if mode is not None:
         os.fchmod(fd, mode)
@@ -47,13 +47,11 @@ def create_new(name: str, directory: int, *, mode: int | None = None) -> int:
 
 
 def write_new(name: str, data: bytes, directory: int, *, mode: int | None = None) -> None:
-    """Makes a file that must not be there yet, and writes it; none is left if that fails half-way."""
-    fd = os.open(name, _NEW, 0o644, dir_fd=directory)
+    """Writes a file that must not exist yet; nothing is left if that fails."""
+    fd = create_new(name, directory, mode=mode)
     try:
         with open(fd, "wb") as file:
             file.write(data)
-            if mode is not None:
-                os.fchmod(fd, mode)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=directory)

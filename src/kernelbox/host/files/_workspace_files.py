@@ -1,4 +1,4 @@
-"""The files of a workspace, reached by descriptors from its directory: nothing outside, and nothing through a link."""
+"""The files of a workspace, opened by descriptors from its directory: nothing outside, and no links."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import stat
 
 from kernelbox.base._errors import InvalidInput
+from kernelbox.host.files._place import write_all
 from kernelbox.host.files._user_files import create_new, open_directory
 from kernelbox.wire._values import dataclass
 
@@ -18,18 +19,18 @@ if TYPE_CHECKING:
 
     from kernelbox.sandbox._sandbox_config import SandboxConfig
 
-# O_NONBLOCK: a FIFO in the place of a file must not make us wait for its other end.
+# O_NONBLOCK: opening a FIFO must not wait for its other end.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-# As the system has it for paths in one go: step by step a path could have any number of directories made.
+# The system's limit for a whole path. Step by step, a path could create any number of directories.
 _LONGEST_PATH = 4095
 
-# What is ours or secret, and no work of the user's.
+# Names that are not shown: kernelbox's own files, and secrets.
 _WITHHELD = (".kernelbox", ".env")
 
 _SENTENCES = {
     errno.ENOENT: "there is no such file",
-    errno.ELOOP: "it is a link, or leads through one, and links are not followed",
+    errno.ELOOP: "it is a link or goes through one, and links are not followed",
     errno.ENOTDIR: "a part of it is a link or a file, where a directory is needed",
     errno.EISDIR: "it is a directory",
     errno.ENXIO: "it is not a regular file",
@@ -49,34 +50,28 @@ class DirectoryEntry:
 
 
 class Arriving:
-    """A file that comes in pieces."""
+    """A file that arrives in pieces."""
 
     def __init__(self, fd: int, *, is_new: bool) -> None:
         self.is_new = is_new
         self._fd = fd
 
     def add(self, data: bytes) -> None:
-        """Writes the next piece."""
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._fd, rest) :]
+        write_all(self._fd, data)
 
 
 class Workspace:
-    """A directory and what is below it. Paths are relative to it, or absolute and inside it.
+    """A directory and everything below it. Paths are relative to it, or absolute and inside it.
 
-    With the sandbox of the kernels that work there, a file can be read or written where they could read or write it.
+    With the sandbox of its kernels, a file can be read or written only if they could do so.
     """
 
     def __init__(self, root: str, sandbox: SandboxConfig | None = None) -> None:
         self.root = os.path.realpath(root)
         self._sandbox = sandbox
 
-    def __repr__(self) -> str:
-        return f"<Workspace {self.root!r}>"
-
     def entries(self, path: str, most: int) -> tuple[list[DirectoryEntry], int]:
-        """Returns the first entries of a directory, by name, and how many it has."""
+        """Returns the first entries of a directory by name, and the number of all."""
         parts = self._parts(path)
         self._check_rules(path, parts)
         with self._refusing(path), self._directory(parts) as fd:
@@ -85,19 +80,19 @@ class Workspace:
         return [entry for entry in found if entry is not None], names.count
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> tuple[bytes, int]:
-        """Returns bytes of a file from `start`, and how many it has in all."""
+        """Returns bytes of a file from `start`, and its size."""
         *folders, name = self._file_parts(path)
         self._check_rules(path, [*folders, name])
         with self._refusing(path), self._directory(folders) as directory:
             fd = os.open(name, os.O_RDONLY | _FILE, dir_fd=directory)
             try:
-                size = _require_regular(fd)
+                size = _require_regular(os.fstat(fd)).st_size
                 return os.pread(fd, size if length is None else length, min(start, size)), size
             finally:
                 os.close(fd)
 
     def open(self, path: str) -> tuple[int, int] | None:
-        """Returns a descriptor of a file and how many bytes it has; None if the path is a directory's."""
+        """Returns a descriptor of a file and its size; None for a directory."""
         parts = self._parts(path)
         if not parts:
             return None
@@ -105,7 +100,7 @@ class Workspace:
         with self._refusing(path), self._directory(parts[:-1]) as directory:
             fd = os.open(parts[-1], os.O_RDONLY | _FILE, dir_fd=directory)
             try:
-                return fd, _require_regular(fd)
+                return fd, _require_regular(os.fstat(fd)).st_size
             except IsADirectoryError:
                 os.close(fd)
                 return None
@@ -114,14 +109,14 @@ class Workspace:
                 raise
 
     def write(self, path: str, data: bytes) -> bool:
-        """Writes a file whole or not at all, and makes the directories it needs; returns whether it is new."""
+        """Writes a file completely or not at all, and makes the directories it needs; returns whether it is new."""
         with self.writing(path) as arriving:
             arriving.add(data)
         return arriving.is_new
 
     @contextlib.contextmanager
     def writing(self, path: str) -> Iterator[Arriving]:
-        """Opens a file that comes in pieces; it is there, whole, when the block has ended without an exception."""
+        """Opens a file that arrives in pieces. It appears, complete, when the block ends without an exception."""
         *folders, name = self._file_parts(path)
         self._check_rules(path, [*folders, name], write=True)
         with self._refusing(path), self._directory(folders, make=True) as directory:
@@ -139,7 +134,7 @@ class Workspace:
                 os.close(fd)
 
     def _parts(self, path: str) -> list[str]:
-        """Returns the names that lead to a path from the root; raises InvalidInput for one that leads outside."""
+        """Returns the names that lead from the root to a path; raises InvalidInput if it leads outside."""
         inside = path
         if len(path) > _LONGEST_PATH:
             raise InvalidInput("the path", path, f"use one of at most {_LONGEST_PATH:,} characters")
@@ -161,17 +156,17 @@ class Workspace:
         return parts
 
     def _check_rules(self, path: str, parts: list[str], *, write: bool = False) -> None:
-        """Raises InvalidInput for what a cell in the sandbox could not do."""
+        """Raises InvalidInput if a cell in the sandbox could not do this."""
         if self._sandbox is None:
             return
         from kernelbox.sandbox._native import Surroundings, find_rules
-        from kernelbox.sandbox._rules import state_of
+        from kernelbox.sandbox._path_rules import state_of
 
         state = state_of(os.path.join(self.root, *parts), find_rules(self._sandbox, Surroundings(self.root)))
         if state == "hide":
             raise InvalidInput("the path", path, "the rules of the sandbox hide it")
         if write and state != "write":
-            raise InvalidInput("the path", path, "the rules of the sandbox keep it from being written")
+            raise InvalidInput("the path", path, "the rules of the sandbox do not allow writing to it")
 
     @contextlib.contextmanager
     def _directory(self, parts: list[str], *, make: bool = False) -> Iterator[int]:
@@ -183,18 +178,18 @@ class Workspace:
 
     @contextlib.contextmanager
     def _refusing(self, path: str) -> Iterator[None]:
-        """Says what the system refuses."""
+        """Turns the system's errors into InvalidInput."""
         try:
             yield
         except OSError as exc:
             reason = _SENTENCES.get(exc.errno or 0, exc.strerror or str(exc))
             raise InvalidInput("the path", path, reason) from exc
         except UnicodeEncodeError as exc:
-            raise InvalidInput("the path", path, "it has characters that no file name can have") from exc
+            raise InvalidInput("the path", path, "it has characters that are not allowed in file names") from exc
 
 
 class _Names:
-    """The names in a directory that are shown, one after the other: a cell can make millions of files."""
+    """The visible names in a directory, one at a time, since a cell can make millions of files."""
 
     def __init__(self, directory: int) -> None:
         self._directory = directory
@@ -220,25 +215,20 @@ def _describe(name: str, directory: int) -> DirectoryEntry | None:
     )
 
 
-def _require_regular(fd: int) -> int:
-    info = os.fstat(fd)
-    if stat.S_ISDIR(info.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "it is a directory")
-    if not stat.S_ISREG(info.st_mode):
-        raise OSError(errno.ENXIO, "it is not a regular file")
-    return info.st_size
-
-
-def _mode_of(name: str, directory: int) -> int | None:
-    """Returns the mode of the file that will be replaced, None if there is none; anything else is not replaced."""
-    try:
-        info = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
+def _require_regular(info: os.stat_result) -> os.stat_result:
     if stat.S_ISLNK(info.st_mode):
         raise OSError(errno.ELOOP, "it is a link")
     if stat.S_ISDIR(info.st_mode):
         raise IsADirectoryError(errno.EISDIR, "it is a directory")
     if not stat.S_ISREG(info.st_mode):
         raise OSError(errno.ENXIO, "it is not a regular file")
-    return stat.S_IMODE(info.st_mode)
+    return info
+
+
+def _mode_of(name: str, directory: int) -> int | None:
+    """Returns the mode of the file to replace, if there is one; raises OSError if it is not a regular file."""
+    try:
+        info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return stat.S_IMODE(_require_regular(info).st_mode)

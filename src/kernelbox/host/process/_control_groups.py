@@ -1,8 +1,8 @@
-"""Control groups that keep the limits of a kernel (cgroups(7)), where this process may make them: found out by trying.
+"""Control groups that enforce the limits of a kernel (cgroups(7)), if this process may make them; it tries.
 
-A group is made beside or below the one that this process is in, so whatever holds for us holds for our kernels too. The
-kernel joins it through a descriptor of its `cgroup.procs`; its keeper removes it when the kernel has ended, and hosts
-do where the keeper could not.
+A group is made beside or below this process's own group, so limits of the host also apply to its kernels. The kernel
+joins the group through a descriptor of its `cgroup.procs`. The keeper removes the group when the kernel has ended, or a
+host does if the keeper could not.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# How the names of groups begin; nothing else is ever removed.
+# Names of groups begin with this. No other group is ever removed.
 _PREFIX = "kernelbox-"
 
-# Seconds that processes which were killed take to leave a group.
+# How many seconds killed processes take to leave a group.
 _PATIENCE = 2.0
 
-# What keeps or counts each limit, by its name in the first version.
-_COUNTED = "cpuacct"  # which every group of the second version does
+# The controller that enforces or counts each limit, by its name in cgroups v1.
+_COUNTED = "cpuacct"  # in v2 every group counts this
 _CONTROLLERS = {"memory": "memory", "processes": "pids", "cpu": _COUNTED}
 
 
 @dataclass(frozen=True, slots=True)
 class _Hierarchy:
-    """A mounted hierarchy of groups, and the group in it that this process is in."""
+    """A mounted hierarchy of groups, and this process's own group in it."""
 
     version: int
     controllers: frozenset[str]
@@ -41,7 +41,7 @@ class _Hierarchy:
 
 
 def make_groups(kernel_id: str, limits: Mapping[str, float]) -> list[str]:
-    """Makes the groups that keep what they can of the limits; returns their paths, none where none may be made."""
+    """Makes groups that enforce as many limits as they can; returns their paths, none if this process may not."""
     wanted = {_CONTROLLERS[name] for name in limits if name in _CONTROLLERS}
     name = f"{_PREFIX}{kernel_id}-{os.urandom(4).hex()}"
     made = []
@@ -58,7 +58,7 @@ def make_groups(kernel_id: str, limits: Mapping[str, float]) -> list[str]:
 
 
 def remove_groups(groups: Iterable[str]) -> None:
-    """Ends what is left in the groups of a kernel that has ended, and removes them; most are gone by then."""
+    """Kills what is left in the groups of a kernel that has ended, and removes them; most are already gone."""
     for group in groups:
         if not os.path.basename(group).startswith(_PREFIX) or not os.path.isdir(group):
             continue
@@ -73,7 +73,7 @@ def remove_groups(groups: Iterable[str]) -> None:
 
 
 def _make(group: str, limits: Mapping[str, float]) -> str:
-    """Makes a group and writes the limits that it can keep; returns "" if this process may not."""
+    """Makes a group and writes its limits; returns "" if this process may not."""
     try:
         os.mkdir(group)
     except OSError:
@@ -90,7 +90,7 @@ def _make(group: str, limits: Mapping[str, float]) -> str:
 
 
 def _settings(group: str, limits: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Returns what is to be written to the files that a group has, the swap space with the memory and after it."""
+    """Returns the files of a group to write, and their content. Swap is limited together with memory, and after it."""
     memory, processes = f"{limits.get('memory', 0):.0f}", f"{limits.get('processes', 0):.0f}"
     files = []
     if "memory" in limits:
@@ -102,10 +102,10 @@ def _settings(group: str, limits: Mapping[str, float]) -> list[tuple[str, str]]:
 
 
 def _parents(own: str, wanted: frozenset[str]) -> list[str]:
-    """Returns where a group of the second version with these controllers can be made.
+    """Returns where a v2 group with these controllers can be made.
 
-    Beside our own: a group that has processes can have no groups with controllers below it. Below our own only if it is
-    the root, for which that does not hold, or if none is needed.
+    That is beside our own group, because a group with processes cannot have groups with controllers below it. It is
+    below our own only if that is the root, or if no controllers are needed.
     """
     wanted, found = wanted - {_COUNTED}, []
     for parent in (own, os.path.dirname(own)):
@@ -121,7 +121,7 @@ def _parents(own: str, wanted: frozenset[str]) -> list[str]:
 
 
 def _hierarchies() -> list[_Hierarchy]:
-    """Returns the hierarchies that are mounted, and where we are in them."""
+    """Returns the mounted hierarchies, with our own group in each."""
     try:
         with open("/proc/self/cgroup") as file:
             places = [line.rstrip("\n").split(":", 2) for line in file]

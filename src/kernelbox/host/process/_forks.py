@@ -1,4 +1,4 @@
-"""What belongs to the process that made it: when that process forks, the fork lets go of it, unheard by any kernel."""
+"""Objects that belong to the process that made them: a fork closes its copies, and no kernel notices."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Owned(Protocol):
-        """What two processes cannot share: a connection, or what waits for one on an event loop."""
+        """An object that two processes cannot share, such as a connection."""
 
         def forget(self) -> None:
-            """Closes our copies of its descriptors and does nothing else: all the rest is still our parent's."""
-            ...
+            """Closes the fork's copies of its descriptors, and does nothing else: the rest belongs to the parent."""
 
 
 _owned: WeakSet[Owned] = WeakSet()
 
 
 def forget_in_forks(thing: Owned) -> None:
-    """Has `forget` called in every process that is forked from this one while the thing exists."""
+    """Calls `forget` in every process that is forked from this one while the object exists."""
     _owned.add(thing)
 
 

@@ -1,4 +1,4 @@
-"""A descriptor that shows when a process ends: kernels that must not outlive it are ended by their keeper then."""
+"""A descriptor that shows when a process ends. The keeper then ends the kernels that must not outlive the process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _ends: dict[int, tuple[int, int]] = {}
 
 
 def lifeline_to(pid: int, start_time: int) -> int:
-    """Returns a descriptor, for the caller to close, that becomes readable when a process ends, even by SIGKILL.
+    """Returns a descriptor that becomes readable when a process ends, even by SIGKILL; the caller closes it.
 
-    -1 if that process is gone. Raises OSError if that cannot be found out, because too much is open. Where the system
-    has no descriptors of processes, only our own can be watched.
+    Returns -1 if the process is gone. Raises OSError if too many files are open. On systems without pidfds only this
+    process can be watched.
     """
     if not hasattr(os, "pidfd_open"):
         return os.dup(_pipe()) if pid == os.getpid() else -1
@@ -32,10 +32,10 @@ def lifeline_to(pid: int, start_time: int) -> int:
 
 
 def _pipe() -> int:
-    """Returns the read end of a pipe whose write end only this process holds."""
+    """Returns the read end of a pipe whose write end belongs to this process alone."""
     pid = os.getpid()
     if pid not in _ends:
-        for read, write in _ends.values():  # inherited through a fork: holding it would keep our parent's kernels
+        for read, write in _ends.values():  # inherited by a fork; left open, it would keep the parent's kernels alive
             os.close(read)
             os.close(write)
         _ends.clear()

@@ -1,7 +1,7 @@
-"""The dynamic loader, copied into memory: with it an interpreter runs whose program is no file.
+"""A copy of the dynamic loader in memory, which runs the interpreter so that the process's program is not a file.
 
-A process reaches the file of its program past all that is mounted, by /proc/self/exe, and can change the mode and the
-times of one that its user owns. What the loader starts has the loader for its program, and the copy is no one's file.
+A process can reach the file of its program through /proc/self/exe, in spite of all mounts, and can change its mode and
+times if its user owns it. For a program that the loader starts, /proc/self/exe is the loader: here a copy in memory.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-# The head of a program in 64 bits (elf(5)), and what is where in it: the table of its parts, the size of an entry and
-# their number. The part of this kind names the loader.
+# The header of a 64-bit program (elf(5)), and the offsets in it of the table of segments and of the size of an entry,
+# which the number of entries follows. The segment of this type names the loader.
 _HEAD, _TABLE_AT, _ENTRY_AT = 64, 32, 54
 _PT_INTERP = 3
 
@@ -25,23 +25,21 @@ _MFD_EXEC = 0x10  # Linux 6.3; before that every file in memory could be execute
 
 
 def is_users_own(program: str) -> bool:
-    """Tells whether the user owns the file of a program."""
     return os.stat(program).st_uid == os.geteuid()
 
 
 def interpreter() -> str:
-    """Returns the file of the interpreter that runs this."""
     return os.path.realpath(sys.executable)
 
 
 def loader_command(arguments: list[str]) -> list[str]:
-    """Returns the command that runs the interpreter by the loader: `python` is what lists of processes show."""
+    """Returns the command that runs the interpreter through the loader; lists of processes show `python`."""
     return ["python", "--argv0", sys.executable, interpreter(), *arguments]
 
 
 @contextlib.contextmanager
 def copy_loader(program: str) -> Iterator[int]:
-    """Gives the descriptor of a copy of the loader that a program names; raises OSError, also if there is none."""
+    """Yields a descriptor of a copy of the loader that a program names; raises OSError, even if it names none."""
     import fcntl  # not on every system
 
     with open(program, "rb") as file:
@@ -77,4 +75,4 @@ def _find_loader(file: BinaryIO) -> str:
             if kind == _PT_INTERP:
                 file.seek(at)
                 return os.fsdecode(file.read(length).rstrip(b"\0"))
-    raise OSError("it names no loader")
+    raise OSError("it does not name a loader")

@@ -1,1 +1,1 @@
-"""What is kept about kernels and jobs in a home: records, names, state, notes about deaths, journals."""
+"""The files about kernels and jobs in a home: records, names, state, notes about deaths, journals."""

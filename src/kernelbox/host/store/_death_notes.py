@@ -1,9 +1,8 @@
-"""Notes about the end of a kernel's process: why a host ended it, how its keeper saw it end, whether it has been told.
+"""Notes about the end of a kernel's process: why a host ended it, how its keeper saw it end, whether it was reported.
 
-Each note names the process it is about: a kernel keeps its directory when it is restarted, and a client may still ask
-about the process before. A keeper may know its kernels by other numbers than hosts do, and names them by their start.
-A cell can write to the directory too. What hosts write they sign, and believe only if the signature fits; the keeper's
-note is only shown.
+Each note names its process: a restarted kernel keeps its directory, and a client may still ask about the previous
+process. A keeper may see other pids than hosts do, so its note names the process by its start time. Cells can write to
+the directory too. Hosts sign their notes and believe only signed ones. The keeper's note is only shown.
 """
 
 from __future__ import annotations
@@ -25,42 +24,45 @@ if TYPE_CHECKING:
     from kernelbox.host.process._process import Process
     from kernelbox.host.store._kernel_directory import KernelDirectory
 
-# The note about an end is written before its process is gone; this long is a moment for notes that come from elsewhere.
+# How the reason begins for which the process of a kernel is ended that is set back; the number of a checkpoint follows.
+ROLLED_BACK = "rolled back to checkpoint "
+
+# Most notes are written before the process is gone. This is how long to wait for a note that comes from elsewhere.
 CAUSE_PATIENCE = 0.15
 
-# While the process is a zombie of its keeper's, that is about to write; a keeper that takes longer is stuck.
+# While the process is a zombie, its keeper is about to write the note. A keeper that takes longer is stuck.
 _ZOMBIE_PATIENCE = 5.0
 
-# When srt has ended, with the keeper that ran in it, its parent reports the deaths of the kernels within this time.
+# When srt has ended together with its keeper, the parent of srt reports the deaths of the kernels within this time.
 _SRT_PATIENCE = 5.0
 
-# A keeper sees a death within milliseconds; one that does not by then may have been stopped.
+# A keeper sees a death within milliseconds. If it takes longer than this, it may have been stopped.
 _STOPPED_AFTER = 0.1
 
-# A keeper's note carries at most 1 MiB of each stream, of which JSON may make six times as much.
+# A keeper's note holds at most 1 MiB of each stream, which can become six times as long in JSON.
 _LONGEST_NOTE = 16 * 1024 * 1024
 
-# A cause is a sentence; one that a cell has forged is cut.
+# A cause is a sentence. One that a cell has forged may be longer, and is cut.
 _LONGEST_CAUSE = 1000
 
 
 def write_reason(directory: KernelDirectory, process: Process, reason: str) -> None:
-    """Writes down why a process is about to be ended, for those who wait for it."""
+    """Notes why a process is about to be ended, for the clients that wait for it."""
     note = {"pid": process.pid, "start_time": process.start_time, "reason": reason}
     try:
         note["signature"] = _sign_intent(directory, process, reason)
         with directory.open() as place:
             place.replace(INTENT, json.dumps(note).encode())
     except OSError:
-        return  # a full disk, or a directory that has gone: the kernel can be ended all the same
+        return  # a full disk, or a missing directory, must not keep the kernel alive
 
 
 def find_cause(
     directory: KernelDirectory, process: Process, farewell: str = "", *, patience: float = CAUSE_PATIENCE
 ) -> str:
-    """Returns why a process that has ended did so; waits a moment for its keeper's note.
+    """Returns why a process ended; waits a moment for its keeper's note.
 
-    `farewell` is what the kernel said before it left. Cells can forge it, and the notes: the cause is only shown.
+    `farewell` is the kernel's last message. Cells can forge it and the keeper's note, so the cause is only shown.
     """
     return escape(_find_cause(directory, process, farewell, patience))[:_LONGEST_CAUSE]
 
@@ -79,16 +81,16 @@ def _find_cause(directory: KernelDirectory, process: Process, farewell: str, pat
         return "destroyed"
     state = read_state(directory)
     if state is not None and state.farewell and (note is None or note.get("signal") is None):
-        return state.farewell  # its own word, which a signal would have cut short
+        return state.farewell  # what it wrote itself; a signal leaves no time for that
     if note is not None:
         return describe(note)
     if process.alive:
         return "the connection to the kernel was lost"
-    return "the process is gone, and so is the one that could have told why"
+    return "the process is gone, and so is its keeper, which could have said why"
 
 
 def describe(note: dict[str, Any]) -> str:
-    """Puts a keeper's note in words."""
+    """Returns a keeper's note as a sentence."""
     number, status, reason = note.get("signal"), note.get("exit_status"), note.get("reason")
     if (excess := _describe_excess(note.get("excess"))) is not None:
         return excess
@@ -106,7 +108,7 @@ def describe(note: dict[str, Any]) -> str:
 
 
 def _describe_excess(excess: object) -> str | None:
-    """Says which limit a kernel went beyond, if its keeper has noted one."""
+    """Returns which limit a kernel exceeded, if its keeper has noted one."""
     from kernelbox.base._limits import describe_excess
 
     match excess:
@@ -118,7 +120,7 @@ def _describe_excess(excess: object) -> str | None:
 def wait_for_note(
     directory: KernelDirectory, process: Process, *, patience: float = CAUSE_PATIENCE
 ) -> dict[str, Any] | None:
-    """Returns the keeper's note about a process that has ended, once it is there."""
+    """Waits for the keeper's note about a process that has ended, and returns it."""
     began, pause = time.monotonic(), 0.001
     while True:
         keeper = process.waiting_keeper
@@ -133,17 +135,17 @@ def wait_for_note(
 
 
 def read_leftovers(directory: KernelDirectory, process: Process, execution_id: str) -> list[Output]:
-    """Returns what a dead kernel had written for an execution but not sent, from its pipes."""
+    """Returns the output of an execution that a dead kernel left unread in its pipes."""
     note = wait_for_note(directory, process, patience=0.0)
     if note is None or note.get("execution") != execution_id:
-        return []  # it belongs to the cell that ran, not to one that waited behind it
+        return []  # the output belongs to the cell that ran, not to one that waited
     words = note.get("last_words")
     words = [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
     return [Output(execution_id, name, text) for name, text in zip(_state.STREAMS, words, strict=False) if text]
 
 
 def claim_report(directory: KernelDirectory, process: Process) -> bool:
-    """Takes it upon the caller to tell of a death; False if it has been told."""
+    """Claims the report of a death for the caller; False if it was already reported."""
     try:
         name, signature = _report_about(directory, process)
         with directory.open() as place:
@@ -151,14 +153,13 @@ def claim_report(directory: KernelDirectory, process: Process) -> bool:
                 return True
             if was_reported(directory, process):
                 return False
-            place.remove_tree(name)  # a cell has put it there
+            place.remove_tree(name)  # a cell has made it
             return place.add(name, signature)
     except OSError:
-        return True  # it cannot be noted: better told twice than never
+        return True  # the note cannot be written: better reported twice than never
 
 
 def was_reported(directory: KernelDirectory, process: Process) -> bool:
-    """Tells whether a death has been told."""
     try:
         name, signature = _report_about(directory, process)
         with directory.open() as place:
@@ -168,7 +169,7 @@ def was_reported(directory: KernelDirectory, process: Process) -> bool:
 
 
 def _report_about(directory: KernelDirectory, process: Process) -> tuple[str, bytes]:
-    """Returns the name of the note that a death has been told, and what is in it."""
+    """Returns the name and the content of the note that a death was reported."""
     name = f"{REPORTED}{process.pid}-{process.start_time}"
     return name, directory.sign(name).encode()
 
@@ -178,7 +179,7 @@ def _sign_intent(directory: KernelDirectory, process: Process, reason: str) -> s
 
 
 def _ran_in_srt(directory: KernelDirectory) -> bool:
-    """Tells whether a kernel's keeper ran in srt, whose parent reports the kernel's end if the keeper cannot."""
+    """Tells whether a kernel's keeper ran in srt. Then the parent of srt reports a death that the keeper cannot."""
     try:
         with directory.open() as place:
             return place.exists(KEPT)

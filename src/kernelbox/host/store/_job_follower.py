@@ -1,4 +1,4 @@
-"""A follower: reads the events of a job from the files of a journal, as they are written."""
+"""A follower reads the events of a job from the files of a journal as they are written."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 
+from kernelbox.base._owning import Owner
 from kernelbox.host.files._signed import LONGEST_HEAD, new_hash
 
 TYPE_CHECKING = False
@@ -17,27 +18,27 @@ if TYPE_CHECKING:
 
     Json = bytes | bytearray
 
-# How the names of files of events begin, and what the head of each event says first; the number follows.
+# The names of files of events begin with this, and so does the head of each event. A number follows.
 EVENTS = "events-"
 
-# Bytes that are read at a time: a client that reads slowly must not fill our memory, and others are served in between.
+# Bytes to read at a time. A slow client must not fill the memory, and others are served in between.
 _PIECE = 64 * 1024
 
-# Bytes of what no host has written that are passed over; a cell can make a file of any length. A line counts as a head
-# at least, because it takes as long.
+# The most unsigned bytes to skip, since a cell can make a file of any length. A line counts as much as a head at least,
+# because it takes as long.
 _MOST_PLANTED = 16 * 1024 * 1024
 
-# Files that are looked at for the next one, and names among which they are looked for: hosts keep fewer, and a cell can
+# The most files to check for being the next one, and the most names to look through. Hosts make fewer, but a cell can
 # make any number.
 _MOST_FILES = 64
 _MOST_NAMES = 10_000
 
 
-class Follower:
-    """Reads the events of a job, in order; where some are no longer kept, `read` says which.
+class Follower(Owner):
+    """Reads the events of a job in order. If some were already deleted, `read` says which.
 
-    `is_behind` tells whether there may be more to read at once. `is_damaged` becomes true when more than a little of
-    what it reads was written by no host: it reads no more then.
+    `is_behind` tells whether there may be more to read at once. `is_damaged` becomes true, and reading stops, when too
+    much of the files is unsigned.
     """
 
     def __init__(self, open_place: Callable[[], Place], signature: Signature, after: int) -> None:
@@ -50,13 +51,10 @@ class Follower:
         self._first = 0
         self._rest = bytearray()
         self._head: Head | None = None
-        self._hash, self._hashed = new_hash(), 0  # of what has come of the event that the head is of
+        self._hash, self._hashed = new_hash(), 0  # over the part of the current event that has been read
         self._blank_is_due = True
         self._seen = 0
         self._planted = 0
-
-    def __repr__(self) -> str:
-        return f"<Follower after {self.after}>"
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -64,17 +62,17 @@ class Follower:
             self._fd = -1
 
     def read(self) -> list[tuple[int, str, Json]]:
-        """Returns the events in the next piece of what has been written, by number, kind and JSON."""
+        """Returns the next few events, each as number, kind and JSON."""
         self.is_behind = not self.is_damaged and (self._fd >= 0 or self._open_next()) and self._read_piece()
         return list(self._take()) if self.is_behind else []
 
     def _read_piece(self) -> bool:
-        """Reads on; returns whether there was anything to read, or is another file."""
+        """Reads the next bytes; returns whether there were any, or there is another file."""
         data = os.read(self._fd, _PIECE)
         if not data:
             if not self._has_next():
                 return False
-            data = os.read(self._fd, _PIECE)  # written before the next was begun
+            data = os.read(self._fd, _PIECE)  # written before the next file was begun
             if not data:
                 self.close()
         self._rest += data
@@ -89,7 +87,7 @@ class Follower:
                 yield number, kind, event
 
     def _whole_events(self) -> Iterator[tuple[int, str, Json]]:
-        """Yields the events of which everything has come."""
+        """Yields the events that have been read completely."""
         while (head := self._head or self._next_head()) is not None:
             self._hash_on(head)
             if len(self._rest) < head.length:
@@ -102,16 +100,16 @@ class Follower:
                 self._seen, kind = _parse(head)
                 yield self._seen, kind, self._cut_off(head.length)
             else:
-                self._pass_over(head.length)  # as data; there may be heads in it
+                self._skip(head.length)  # the text stays: there may be heads in it
 
     def _hash_on(self, head: Head) -> None:
-        """Hashes what has come of an event, as it comes: all of a long one would hold up everyone."""
+        """Hashes an event piece by piece. Hashing a long one at once would block everyone."""
         with memoryview(self._rest) as rest:
             self._hash.update(rest[self._hashed : head.length])
         self._hashed = min(len(self._rest), head.length)
 
     def _cut_off(self, length: int) -> Json:
-        """Takes what has come of an event; a long one is alone in its file, and is not copied."""
+        """Takes an event out of the buffer. A long event is alone in its file, and is not copied."""
         if len(self._rest) == length:
             data, self._rest = self._rest, bytearray()
             return data
@@ -120,7 +118,7 @@ class Follower:
         return beginning
 
     def _next_head(self) -> Head | None:
-        """Takes lines until one is the head of a later event; None if that has not come yet."""
+        """Takes lines until one is the head of a later event; None if there is none yet."""
         while not self.is_damaged:
             end = self._rest.find(b"\n", 0, LONGEST_HEAD)
             if end < 0 and len(self._rest) < LONGEST_HEAD:
@@ -132,14 +130,14 @@ class Follower:
             del self._rest[: end + 1]
             if not line and self._blank_is_due:
                 self._blank_is_due = False
-                continue  # what is before every head
+                continue  # a blank line comes before every head
             head = self._signature.read_head(line)
             if head is not None and head.what.startswith(EVENTS) and _parse(head)[0] > self._seen:
                 return head
-            self._pass_over(end)
+            self._skip(end)
         return None
 
-    def _pass_over(self, length: int) -> None:
+    def _skip(self, length: int) -> None:
         self._planted += max(length, LONGEST_HEAD)
         self.is_damaged = self._planted > _MOST_PLANTED
 
@@ -148,7 +146,7 @@ class Follower:
         return next_number - 1, "dropped", json.dumps(missing).encode("ascii")
 
     def _later_files(self, place: Place) -> list[int]:
-        """Returns the first events of the files that come after this one, of those that a host has begun."""
+        """Returns the first events of the later files, of those that a host has begun."""
         found = place.listdir(_MOST_NAMES + 1)
         self.is_damaged |= len(found) > _MOST_NAMES
         names = (name.removeprefix(EVENTS) for name in found if name.startswith(EVENTS))
@@ -156,7 +154,7 @@ class Follower:
         return [first for first in later[:_MOST_FILES] if self._is_begun(place, first)]
 
     def _is_begun(self, place: Place, first: int) -> bool:
-        """Tells whether a file begins with the event that it has its name of."""
+        """Tells whether a file begins with the event that it is named after."""
         try:
             _, line, *_ = place.head(f"{EVENTS}{first}", LONGEST_HEAD).split(b"\n", 2)
         except (OSError, ValueError):
@@ -172,7 +170,7 @@ class Follower:
             return False
 
     def _open_next(self) -> bool:
-        """Opens the file that the next event is in, or the oldest that is kept; False if there is none yet."""
+        """Opens the file with the next event, or the oldest file; False if there is none yet."""
         with contextlib.suppress(OSError), self._open_place() as place:
             later = self._later_files(place)
             begun = [first for first in later if first <= self.after + 1]

@@ -1,12 +1,12 @@
-"""The journal: jobs of all servers on a home, as files, so that each of them can tell of every job.
+"""The journal keeps the jobs of all servers of a home as files, so that every server can report on every job.
 
-    jobs/ID/job             what was asked, by which server, and in the end why there is no result, as JSON
-    jobs/ID/result          the result, as JSON, which may have any length and is never read here
-    jobs/ID/events-N        events from number N on: of each its number, its kind, and JSON
-    jobs/ID/answer-REQUEST  an answer to an approval request that came to another server than the job's own
+    jobs/ID/job             the request, the server that runs it, and at the end why there is no result, as JSON
+    jobs/ID/result          the result as JSON of any length, which is never parsed here
+    jobs/ID/events-N        events from number N on, each with its number, its kind, and JSON
+    jobs/ID/answer-REQUEST  an answer to an approval request, from another server than the one that runs the job
 
-Only the server that runs a job writes its record and its events. Of the events the last megabytes are kept. All is
-signed (host/files/_signed.py): cells can write to the files, and what they write there is passed over.
+Only the server that runs a job writes its record and its events. The last megabytes of events are kept. Everything is
+signed (host/files/_signed.py): cells can write to the files, and unsigned text is ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import os
 import time
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.base._owning import Owner
 from kernelbox.host.files._home import Inside
+from kernelbox.host.files._place import write_all
 from kernelbox.host.files._signed import Signature
 from kernelbox.host.process._process import ProcessIdentity
 from kernelbox.host.store._job_follower import EVENTS, Follower
@@ -37,15 +39,15 @@ _RECORD = "job"
 _RESULT = "result"
 _ANSWER = "answer-"
 
-# Bytes of one file of events, unless one event is larger, and of all that are kept of a job.
+# The most bytes of one file of events, unless a single event is larger, and of all events kept for a job.
 _LARGEST_FILE = 1024 * 1024
 _MOST_EVENTS = 16 * _LARGEST_FILE
 
-# How long an ended job is kept, and how many: a client asks for what it has just lost, not for last week's.
+# How long ended jobs are kept, and how many. A client asks for a job that it has just lost, not for last week's.
 _KEPT_FOR = 24 * 3600.0
 _MOST_JOBS = 1_000
 
-# Directories that are looked at: jobs that run come to those that are kept, and a cell can make any number.
+# The most directories to look at. Running jobs are not counted above, and a cell can make any number.
 _MOST_LOOKED_AT = 10_000
 
 
@@ -56,11 +58,8 @@ class Journal:
         self._home = home
         self._root = Inside(home, (_FOLDER,))
 
-    def __repr__(self) -> str:
-        return f"<Journal in {self._home!r}>"
-
     def claim(self, job_id: str, record: dict[str, Any]) -> JobEntry | None:
-        """Begins a job, which is this process's own from now on; None if there is a job of this id."""
+        """Begins a job that this process runs; None if there is already a job with this id."""
         try:
             return self._claim(job_id, record)
         except StoreFailed:
@@ -69,14 +68,14 @@ class Journal:
             raise StoreFailed.because(exc, _FOLDER) from exc
 
     def _claim(self, job_id: str, record: dict[str, Any]) -> JobEntry | None:
-        with self._folder(make=True) as folder:
+        with self._root.make() as folder:
             new = f"{job_id}.{os.getpid()}-{os.urandom(3).hex()}.new"
             folder.make(new)
             with folder.enter(new) as place:
                 running = {**record, "server": _this_process()}
                 place.replace(_RECORD, self.signature(job_id).sign(_RECORD, dump(running)))
             try:
-                folder.rename(new, job_id)  # rename(2) replaces no directory that has something in it
+                folder.rename(new, job_id)  # rename(2) replaces only empty directories
             except OSError as exc:
                 folder.remove_tree(new)
                 if exc.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
@@ -85,15 +84,15 @@ class Journal:
             return JobEntry(self, job_id)
 
     def read(self, job_id: str) -> dict[str, Any] | None:
-        """Returns the record of a job, None if there is none; its `state` is running, done or lost."""
+        """Returns the record of a job, if there is one; its `state` is running, done or lost."""
         try:
-            with self._folder() as folder, folder.enter(job_id) as place:
+            with self.place(job_id) as place:
                 return _read_record(self.signature(job_id).read_file(place, _RECORD, _RECORD), place)
-        except (OSError, ValueError):  # it has been removed meanwhile, or a cell has written to it
+        except (OSError, ValueError):  # it was removed meanwhile, or a cell has written to it
             return None
 
     def read_result(self, job_id: str) -> bytes | None:
-        """Returns the result of a job as JSON; None if there is none, or a cell has written to it."""
+        """Returns the result of a job as JSON; None if there is none, or if a cell has written to it."""
         try:
             with self.place(job_id) as place:
                 return self.signature(job_id).read_file(place, _RESULT, _RESULT)
@@ -101,7 +100,7 @@ class Journal:
             return None
 
     def records(self) -> list[dict[str, Any]]:
-        """Returns the records of the jobs that run, and of those that are kept, oldest first."""
+        """Returns the records of running and recent jobs, oldest first."""
         found = self._read_all()
         gone = {record["id"] for record in _overdue(found)}
         return [record for record in found if record["id"] not in gone]
@@ -112,42 +111,38 @@ class Journal:
 
     def _ids(self) -> list[str]:
         try:
-            with self._folder() as folder:
+            with self._root.open() as folder:
                 return [name for name in folder.listdir() if not name.endswith(".new")][:_MOST_LOOKED_AT]
         except FileNotFoundError:
             return []
 
     def follow(self, job_id: str, after: int) -> Follower:
-        """Returns a reader of the events of a job that come after one."""
+        """Returns a reader of a job's events after number `after`."""
         return Follower(lambda: self.place(job_id), self.signature(job_id), after)
 
     def answer(self, job_id: str, request_id: str, answer: dict[str, Any]) -> bool:
-        """Leaves an answer for the server that runs a job; False if there is one."""
-        with self._folder() as folder, folder.enter(job_id) as place:
+        """Leaves an answer for the server that runs a job; False if there already is one."""
+        with self.place(job_id) as place:
             name = f"{_ANSWER}{request_id}"
             return place.add(name, self.signature(job_id).sign(name, dump(answer)))
 
     def answers(self, job_id: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields the answers that other servers have left, each once."""
-        with contextlib.suppress(OSError), self._folder() as folder, folder.enter(job_id) as place:
+        """Yields the answers that other servers have left, and removes them."""
+        with contextlib.suppress(OSError), self.place(job_id) as place:
             for name in place.listdir():
                 if name.startswith(_ANSWER) and not name.endswith(".new"):
-                    with contextlib.suppress(OSError, ValueError):  # a cell has put it there
-                        yield name.removeprefix(_ANSWER), self._read_answer(job_id, place, name)
+                    with contextlib.suppress(OSError, ValueError):  # a cell has made it
+                        answer = self.signature(job_id).read_file(place, name, name)
+                        yield name.removeprefix(_ANSWER), json.loads(answer)
                     place.remove_tree(name)
 
-    def _read_answer(self, job_id: str, place: Place, name: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self.signature(job_id).read_file(place, name, name))
-        return answer
-
     def remove(self, job_id: str) -> None:
-        """Removes all that is known of a job."""
-        with contextlib.suppress(OSError), self._folder() as folder:
+        with contextlib.suppress(OSError), self._root.open() as folder:
             folder.remove_tree(job_id)
 
     def sweep(self) -> None:
-        """Removes jobs that ended long ago, the oldest of too many, and what is no job."""
-        with contextlib.suppress(OSError), self._folder() as folder:
+        """Removes jobs that ended long ago, the oldest if there are too many, and entries that are not jobs."""
+        with contextlib.suppress(OSError), self._root.open() as folder:
             folder.remove_rubbish()
             for name in self._ids():
                 if time.time() - folder.stat(name).st_mtime > _KEPT_FOR and self._is_without_record(folder, name):
@@ -156,31 +151,27 @@ class Journal:
             self.remove(record["id"])
 
     def _is_without_record(self, folder: Place, name: str) -> bool:
-        """Tells whether an entry has no record of ours: it was given up, or a cell has damaged it or made it."""
+        """Tells whether an entry has no signed record: the job was given up, or a cell has made or damaged it."""
         try:
             with folder.enter(name) as place:
                 self.signature(name).read_file(place, _RECORD, _RECORD)
         except (ValueError, StoreFailed, FileNotFoundError, NotADirectoryError):
             return True
-        except OSError:  # we have too much open, or the disk fails: nothing is known of it
+        except OSError:  # too many open files, or a failing disk: nothing is known about it
             return False
         return False
 
     def signature(self, job_id: str) -> Signature:
-        """Returns what tells a host's words about a job from others."""
+        """Returns the signature that hosts put on everything about a job."""
         return Signature(self._home.secret(), f"job {job_id}")
 
     def place(self, job_id: str) -> Place:
-        """Opens the directory of a job."""
-        with self._folder() as folder:
+        with self._root.open() as folder:
             return folder.enter(job_id)
 
-    def _folder(self, *, make: bool = False) -> Place:
-        return self._root.make() if make else self._root.open()
 
-
-class JobEntry:
-    """A job of this process: takes its events, and in the end its record."""
+class JobEntry(Owner):
+    """A job that this process runs: writes its events, and at the end its record."""
 
     def __init__(self, journal: Journal, job_id: str) -> None:
         self.id = job_id
@@ -188,16 +179,13 @@ class JobEntry:
         self._journal = journal
         self._signature = journal.signature(job_id)
         self._fd = -1
-        self._sizes: dict[int, int] = {}  # bytes of each file of events that is kept, by its first event
+        self._sizes: dict[int, int] = {}  # bytes of each file of events, by its first event
         self._first = 0
 
-    def __repr__(self) -> str:
-        return f"<JobEntry {self.id} {self.last} events>"
-
     def append(self, kind: str, event: bytes) -> int:
-        """Writes an event, which is JSON, on a line of its own, whatever a cell has written; returns its number.
+        """Writes an event, which is JSON, and returns its number. It starts on a new line even after text of a cell.
 
-        Where the disk is full the earlier events of the job make room; raises OSError if that is not enough.
+        If the disk is full, earlier events of the job are deleted; raises OSError if that is not enough.
         """
         self.last += 1
         data = b"".join((b"\n", self._signature.sign(f"{EVENTS}{self.last} {kind}", event)))
@@ -211,9 +199,7 @@ class JobEntry:
     def _add(self, data: bytes) -> None:
         if self._fd < 0 or self._sizes[self._first] + len(data) > _LARGEST_FILE:
             self._begin_file()
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._fd, rest) :]
+        write_all(self._fd, data)
         self._sizes[self._first] += len(data)
 
     def _drop_events(self) -> None:
@@ -225,11 +211,11 @@ class JobEntry:
         self._sizes.clear()
 
     def update(self, record: dict[str, Any]) -> None:
-        """Writes what is known of the job while it runs."""
+        """Rewrites the record of the job while it runs."""
         self._write({**record, "server": _this_process()})
 
     def finish(self, record: dict[str, Any], result: bytes | None) -> None:
-        """Writes what came of the job; no event follows. Events make room for it; raises OSError if it needs more."""
+        """Writes the end of the job; no event follows. If the disk is full, events are deleted. Raises OSError."""
         self._close_file()
         try:
             self._write_end(record, result)
@@ -248,7 +234,7 @@ class JobEntry:
             place.replace(_RECORD, self._signature.sign(_RECORD, dump(record)))
 
     def give_up(self) -> None:
-        """Leaves of the job only that there was one, which needs no room: what came of it cannot be written."""
+        """Deletes all but the fact that the job existed, which needs no room, because its end cannot be written."""
         self._drop_events()
         with self._journal.place(self.id) as place:
             os.close(place.open_for_writing(f"{EVENTS}{self.last}", os.O_APPEND))
@@ -257,7 +243,7 @@ class JobEntry:
                 place.remove(_RESULT)
 
     def discard(self) -> None:
-        """Removes the job, as if it had never been."""
+        """Removes the job, as if it had never existed."""
         self._close_file()
         self._journal.remove(self.id)
 
@@ -270,7 +256,7 @@ class JobEntry:
                 with contextlib.suppress(FileNotFoundError):
                     place.remove(f"{EVENTS}{oldest}")
             self._first = self.last
-            place.remove_tree(f"{EVENTS}{self._first}")  # what a cell has put there
+            place.remove_tree(f"{EVENTS}{self._first}")  # a cell may have made it
             self._fd = place.open_for_writing(f"{EVENTS}{self._first}", os.O_APPEND)
             self._sizes[self._first] = 0
 
@@ -281,7 +267,7 @@ class JobEntry:
 
 
 def _overdue(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the jobs that ended too long ago to be kept, and the oldest of too many."""
+    """Returns the jobs that ended too long ago to be kept, and the oldest if there are too many."""
     ended = [record for record in records if record["state"] != "running"]
     surplus, since = max(0, len(ended) - _MOST_JOBS), time.time() - _KEPT_FOR
     return [record for number, record in enumerate(ended) if number < surplus or record["changed_at"] < since]

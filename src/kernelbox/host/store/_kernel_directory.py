@@ -1,6 +1,8 @@
-"""A kernel's own directory, as the rest of the host uses it: opened for each use, by way of a home that is trusted."""
+"""A kernel's own directory, which the host opens anew for each use, through a trusted home."""
 
 from __future__ import annotations
+
+from kernelbox.host.files._key import sign
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -9,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class KernelDirectory:
-    """Leads to a kernel's directory. `path` is for messages, and for programs of others that need a path."""
+    """A reference to a kernel's directory. `path` is for messages, and for other programs that need a path."""
 
     __slots__ = ("_kernel_id", "_root", "path")
 
@@ -18,31 +20,25 @@ class KernelDirectory:
         self._root = root
         self._kernel_id = kernel_id
 
-    def __repr__(self) -> str:
-        return f"<KernelDirectory {self.path!r}>"
-
     def open(self) -> Place:
-        """Opens the directory; raises FileNotFoundError if it is gone, StoreFailed if it is not ours."""
+        """Opens the directory; raises FileNotFoundError if it is gone, StoreFailed if it is not trusted."""
         with self.runtime() as runtime:
             return runtime.enter(self._kernel_id)
 
     def runtime(self) -> Place:
-        """Opens the runtime directory that it is in."""
         return self._root.open()
 
     def secret(self) -> bytes:
-        """Returns what hosts sign with, and no file in the directory shows."""
+        """Returns the key that hosts sign with; cells cannot read it from the directory."""
         return self._root.secret()
 
     def sign(self, *facts: object) -> str:
-        """Returns what shows that a host of this user has written something about the kernel, and no cell."""
-        from _blake2 import blake2b  # hashlib has the same, and takes 5 ms to import, because it loads OpenSSL
-
+        """Returns a signature over facts about the kernel, which only hosts of this user can make."""
         text = "\0".join(map(str, (self._kernel_id, *facts)))
-        return blake2b(text.encode("utf-8", "surrogatepass"), key=self.secret(), digest_size=32).hexdigest()
+        return sign(text.encode("utf-8", "surrogatepass"), self.secret())
 
     def exists(self) -> bool:
-        """Tells whether the directory is there, and ours."""
+        """Tells whether the directory exists and is trusted."""
         try:
             self.open().close()
         except OSError:

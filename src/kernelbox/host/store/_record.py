@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from kernelbox.base._text import escape, is_name
@@ -17,37 +18,38 @@ if TYPE_CHECKING:
 
     Lifetime = Literal["kernel", "process"]
 
-# Characters. A path has at most 4,096 bytes (PATH_MAX); of what a kernel's owner, its sandbox and its end leave behind,
-# this much is kept.
+# The most characters of a path (PATH_MAX has 4,096 bytes), of all tags, of a sandbox's rules, and of a cause of death.
 _LONGEST_PATH = 4096
 MAX_TAGS = 10_000
 MAX_RULES = 10_000
 MAX_CAUSE = 2_000
 
-# A JSON string takes up to 12 bytes for a character. Two names, two paths and those of three groups, the tags, two
-# causes, the rules of a sandbox and what surrounds them stay below this.
+# The most bytes of a record. JSON takes up to 12 bytes for a character. Two names, five paths, the tags, two causes,
+# the rules of a sandbox and the rest stay below this.
 MAX_RECORD = 640 * 1024
 
-# The largest number that a process id or a count of executions, and a start time in ticks, can be.
+# The limit of counts: executions, and start times in ticks.
 _LARGEST = 2**63
 
 # A kernel is in one group for each hierarchy of controllers: memory, processes, processor time.
 _MOST_GROUPS = 3
 
+# Executions that were undone when a kernel was set back to a checkpoint; core/_time_travel.py names no more.
+_MOST_LOST = 1_000
+
 # A pid is a C int.
 _LARGEST_PID = 2**31
 
-
-# How a kernel ended whose record, and every copy of it, was written by a program that is not a host of this user.
+# The death of a kernel if neither its record nor any copy of it has a valid signature.
 _REWRITTEN = "its record was rewritten by another program than kernelbox"
 
-# How a kernel ended, where a reason follows that may name any path of the host's, or what a program of it said.
+# Deaths that continue with a reason. The reason may quote paths and programs of the host.
 RESTART_FAILED = "its restart failed: "
 UNUSABLE = "its directory cannot be used any more: "
 
 
 def now() -> str:
-    """Returns the time as records have it."""
+    """Returns the current time in the format of records."""
     return format_time(time.time())
 
 
@@ -55,14 +57,17 @@ def now() -> str:
 class KernelRecord:
     """A kernel: who it is, where it is, and what it was doing when the record was made.
 
-    `status` is running (a cell is), idle, dead or unknown (it is being started, or gives no answer); times are ISO
-    8601, UTC. `death` says how a dead one ended, `lost` what an earlier process of this name took with it.
-    `environment` says whether it was opened with one of its own, which no record keeps, or with its opener's. `limits`
-    are by the names of `Limits`; `usage` says, where it was asked for, what the kernel and all that it started use:
-    bytes of `memory`, seconds of `cpu`, and `processes`, threads included. `groups` are the control groups that it is
-    in. `sandbox` is the level of the sandbox that the host has seen armed around its process, None for none;
-    `sandbox_config` is what that allows, as JSON. `guarded` says whether it starts no program but what a host approves
-    (`require_shell_escape`).
+    `status` is running (a cell runs), idle, dead, or unknown (the kernel is starting or does not answer). Times are ISO
+    8601 in UTC. `death` says how a dead kernel ended. `lost` says how an earlier process of this name ended, with its
+    variables. `environment` says whether the kernel was given its own environment, which is never written down,
+    or has its opener's. `limits` has the names of `Limits` as keys. `usage`, if it was asked for, covers the kernel and
+    everything it started: bytes of `memory`, seconds of `cpu`, and the number of `processes` with their threads.
+    `groups` are its control groups. `sandbox` is the level of the sandbox that the host has verified, None for none;
+    `sandbox_config` is its configuration as JSON. A `guarded` kernel starts only programs that a host has approved
+    (`require_shell_escape`). `cwd_identity` tells the working directory from another at
+    its path: boot, device, inode. `parent` is the id of the kernel that it is a branch of.
+    `restored_from` is the checkpoint that it was last set back to, and `lost_executions` what that undid. `copied` says
+    whether its process is a copy, of another kernel or of a checkpoint.
     """
 
     kernel_id: str
@@ -94,6 +99,11 @@ class KernelRecord:
     sandbox: Literal["native", "srt"] | None = None
     sandbox_config: str = ""
     guarded: bool = False
+    cwd_identity: str = ""
+    parent: str | None = None
+    restored_from: int | None = None
+    lost_executions: list[int] = field(default_factory=list)
+    copied: bool = False
 
     @property
     def age_seconds(self) -> float:
@@ -105,21 +115,34 @@ class KernelRecord:
 
     @property
     def process(self) -> ProcessIdentity | None:
-        """The kernel's process, None if none was started or it is not known which."""
+        """The kernel's process; None if it was never started or is not known."""
         return None if self.pid is None else ProcessIdentity(self.pid, self.start_time, self.boot_id)
 
     @property
     def owner(self) -> ProcessIdentity | None:
-        """The process that the kernel must not outlive, None if there is none."""
+        """The process that the kernel must not outlive, if there is one."""
         return None if self.owner_pid is None else ProcessIdentity(self.owner_pid, self.owner_start_time, self.boot_id)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the kernel can be found by, besides its id."""
+        """The names that lead to the kernel, besides its id."""
         return tuple(sorted({self.name, self.session_name or self.name}))
 
+    @property
+    def writable(self) -> list[str]:
+        """Where cells of a sandboxed kernel can write; nothing for a plain one, which can write as its user can."""
+        if self.sandbox is None:
+            return []
+        import json
+
+        try:
+            paths = json.loads(self.sandbox_config).get("allowWrite", ["."])
+            return [os.path.normpath(os.path.join(self.cwd, os.path.expanduser(path))) for path in paths]
+        except (ValueError, TypeError, AttributeError):  # no host has written it
+            return [self.cwd]
+
     def touch(self) -> None:
-        """Says in this record, and nowhere else, that the kernel has just been used."""
+        """Notes in this object, but in no file, that the kernel has just been used."""
         self.last_used_at = now()
 
     def to_dict(self) -> dict[str, Any]:
@@ -127,19 +150,19 @@ class KernelRecord:
 
     @classmethod
     def from_dict(cls, data: object) -> KernelRecord:
-        """Reads a record; fields that are missing get their defaults, unknown ones are passed over. Raises ValueError.
+        """Reads a record; raises ValueError. Missing fields get their defaults, and unknown fields are ignored.
 
-        A record is a file, and a file can hold anything: each field is checked, and what is only shown is escaped.
+        A file can hold anything, so each field is checked, and text that is only shown is escaped.
         """
         fields: dict[str, Any] = data if isinstance(data, dict) else {}
         for name, is_sound in _CHECKS:
             if name in fields and not is_sound(fields[name]):
-                raise ValueError(f"its {name} makes no sense")
+                raise ValueError(f"its {name} is not valid")
         if fields.get("death") or fields.get("lost"):
             fields = {**fields, "death": _shown(fields.get("death")), "lost": _shown(fields.get("lost"))}
         try:
             return cls(*[fields[name] for name in cls.__match_args__])
-        except KeyError:  # one of another version
+        except KeyError:  # written by another version
             pass
         try:
             return cls(**{name: fields[name] for name in cls.__match_args__ if fields.get(name) is not None})
@@ -151,9 +174,9 @@ class KernelRecord:
 
 
 def mark_rewritten(record: KernelRecord) -> KernelRecord:
-    """Returns what can be believed of a record that no host has written: its names, and nothing of its process.
+    """Returns what can be trusted of a record that no host has written: its names, but nothing about its process.
 
-    Its opener may have given the kernel an environment, whatever the record says: none of a host's is passed on.
+    The kernel counts as opened with an environment of its own, so a restart does not pass on the host's.
     """
     record.pid, record.start_time, record.boot_id = None, 0, ""
     record.status, record.death, record.lost, record.environment = "dead", _REWRITTEN, None, "given"
@@ -162,12 +185,12 @@ def mark_rewritten(record: KernelRecord) -> KernelRecord:
 
 
 def is_rewritten(record: KernelRecord) -> bool:
-    """Tells whether a record is one that no host has written."""
+    """Tells whether a record came from `mark_rewritten`."""
     return record.pid is None and record.death == _REWRITTEN
 
 
 def without_reasons(record: KernelRecord) -> KernelRecord:
-    """Returns what can be told of a kernel to who may be elsewhere: not why the host could not start it or reach it."""
+    """Returns a record for remote clients: without the reasons why the host could not start or reach the kernel."""
     death, lost = _without_reason(record.death), _without_reason(record.lost)
     if (death, lost) == (record.death, record.lost):
         return record
@@ -183,7 +206,7 @@ def _without_reason(told: str | None) -> str | None:
 
 
 def are_tags(tags: object) -> TypeGuard[dict[str, str]]:
-    """Tells whether these are strings by strings, and not too much of them."""
+    """Tells whether these are strings by strings, within the limit of characters."""
     if not isinstance(tags, dict):
         return False
     parts = [part for pair in tags.items() for part in pair]
@@ -191,7 +214,7 @@ def are_tags(tags: object) -> TypeGuard[dict[str, str]]:
 
 
 def format_time(seconds: float) -> str:
-    """Returns an ISO 8601 time in UTC, without importing datetime: the command line counts milliseconds."""
+    """Returns an ISO 8601 time in UTC, without importing datetime, which would slow down the command line."""
     micros = round(seconds * 1_000_000)
     clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(micros // 1_000_000))
     return f"{clock}.{micros % 1_000_000:06d}+00:00"
@@ -204,7 +227,7 @@ def parse_time(text: str) -> float:
 
 
 def _is_time(value: object) -> bool:
-    """Tells whether `parse_time` takes a text; one that `format_time` has written is told without datetime."""
+    """Tells whether `parse_time` accepts a value. The format of `format_time` is checked without datetime."""
     if type(value) is not str:
         return False
     if value.translate(_DIGITS) == "0000-00-00T00:00:00.000000+00:00" and value[:4] >= "1970":
@@ -241,7 +264,7 @@ def _is_count(value: object) -> bool:
 
 
 def _are_amounts(value: object) -> bool:
-    """Tells whether these are numbers by the names of limits."""
+    """Tells whether this maps names of limits to amounts."""
     if not value:
         return value == {}
     from kernelbox.base._limits import NAMES
@@ -283,9 +306,14 @@ _CHECKS: tuple[tuple[str, Callable[[object], bool]], ...] = (
     ("environment", _one_of("caller", "given")),
     ("sandbox", lambda value: value in (None, "native", "srt")),
     ("guarded", lambda value: type(value) is bool),
+    ("cwd_identity", lambda value: not value or is_name(value)),
     ("sandbox_config", lambda value: type(value) is str and len(value) <= MAX_RULES),
     ("death", _is_cause),
     ("lost", _is_cause),
+    ("parent", lambda value: value is None or is_name(value)),
+    ("restored_from", lambda value: value is None or _is_count(value)),
+    ("lost_executions", lambda value: type(value) is list and len(value) <= _MOST_LOST and all(map(_is_count, value))),
+    ("copied", lambda value: type(value) is bool),
     ("limits", _are_amounts),
     ("groups", lambda value: type(value) is list and len(value) <= _MOST_GROUPS and all(map(_is_path, value))),
     ("usage", lambda value: value is None or _are_amounts(value)),

@@ -1,11 +1,11 @@
-"""The records in a runtime directory: one in each kernel's own directory, and a copy of it under each of its names.
+"""The records in a runtime directory: one in each kernel's own directory, and a copy under each of its names.
 
-The one in the directory counts. A copy leads to it, and stands in for it when it is lost: a kernel whose record was
-deleted or damaged is still found, so that no second one is opened under its name.
+The record in the directory counts. A copy leads to it, and replaces it when it is lost. So a kernel whose record was
+deleted or damaged is still found, and no second kernel is opened under its name.
 
-Both are files of the user, which cells can rewrite, and hosts signal the process that they name. So hosts sign them. A
-copy whose signature does not fit is as if it were not there. A record whose signature does not fit is put back from a
-copy; if there is none, its kernel is lost, because its process is not known any more: `mark_rewritten`.
+Cells can rewrite both files, and hosts send signals to the process that they name. So hosts sign them. A copy with a
+wrong signature is ignored. A record with a wrong signature is restored from a copy. If there is no copy, the kernel is
+lost, because its process is no longer known: see `mark_rewritten`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import warnings
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.host.files._key import sign
 from kernelbox.host.files._place import UNFINISHED
 from kernelbox.host.store._record import MAX_CAUSE, MAX_RECORD, KernelRecord, is_rewritten, mark_rewritten
 from kernelbox.wire._layout import NAMES, RECORD, is_kernel_id
@@ -26,25 +27,22 @@ if TYPE_CHECKING:
 
     from kernelbox.host.files._place import Place
 
-# How the names of directories end that are being made or removed: each appears and disappears by a rename.
+# Suffixes of directories that are being made or removed. Each appears and disappears by a rename.
 NEW, GONE = ".new", ".gone"
 
-# A name's bytes in hexadecimal are its slug, up to this many; a longer name's slug is a hash.
+# Up to this many bytes, the slug of a name is the name in hexadecimal. For a longer name it is a hash.
 _PLAIN_SLUG = 100
 
-# What comes before the signature in a record; the signature is over all that comes before this.
+# Separates a record from its signature, which covers everything before this.
 _SIGNATURE = b',"signature":"'
 
-# A cell can plant directories without end: so many kernels are told as lost at a time, and so many warned of.
+# A cell can make any number of directories. At most this many kernels are reported as lost, and warned about.
 _MOST_REWRITTEN = 100
 _MOST_WARNINGS = 10
 
-# Keeps these signatures apart from others with the same key.
-_PURPOSE = b"kernelbox record"
-
 
 def slug_of(name: str) -> str:
-    """Returns what a name is called in the file system."""
+    """Returns the file name that stands for a name."""
     raw = name.encode("utf-8", "surrogatepass")
     if len(raw) <= _PLAIN_SLUG:
         return "n" + raw.hex()
@@ -56,7 +54,7 @@ def slug_of(name: str) -> str:
 class Records:
     """The records in an open runtime directory, signed with the secret of its home.
 
-    `slugs` remembers, for the caller, under which slugs the kernels are that were found: their names never change.
+    `slugs` is the caller's cache of the slugs of known kernels. The names of a kernel never change.
     """
 
     __slots__ = ("_runtime", "_secret", "_slugs")
@@ -66,15 +64,11 @@ class Records:
         self._secret = secret
         self._slugs = slugs
 
-    def __repr__(self) -> str:
-        return f"<Records in {self._runtime.path!r}>"
-
     def ids(self) -> list[str]:
-        """Returns the ids that there are directories for."""
         return [entry for entry in self._runtime.listdir() if is_kernel_id(entry)]
 
     def get(self, kernel_id: str) -> KernelRecord | None:
-        """Returns the record of an id; None if there is none, with a warning if what is there cannot be used as one."""
+        """Returns the record of an id, or None; warns if there is a file that is not a valid record."""
         record, damage = self._look(kernel_id)
         if not is_kernel_id(kernel_id) or (record is not None and not is_rewritten(record)):
             return record
@@ -85,7 +79,7 @@ class Records:
         return record
 
     def find(self, name: str, *, thorough: bool = True) -> KernelRecord | None:
-        """Returns the record behind a name or session name; if it is not `thorough` only where the name leads."""
+        """Returns the record for a name or session name. Unless `thorough`, only the file of that name is read."""
         copy = self._read_copy(slug_of(name))
         if copy is not None:
             record, _ = self._look(copy.kernel_id)
@@ -98,19 +92,34 @@ class Records:
         return next((record for record in self.scan() if name in record.names), None)
 
     def _is_free(self, slug: str) -> bool:
-        """Tells whether it is certain, without reading every record again, that no kernel has the name of a slug."""
+        """Tells whether certainly no kernel has the name of a slug, by reading only records that are new."""
+        if not self.learn_slugs():
+            return False
+        theirs = set().union(*list(self._slugs.values()))
+        return slug not in theirs and all(copy in theirs or copy.endswith(UNFINISHED) for copy in self._slugs_taken())
+
+    def namesakes(self, record: KernelRecord) -> list[KernelRecord]:
+        """Returns the other records that have a name of this one."""
+        self.learn_slugs()
+        names = set(map(slug_of, record.names))
+        others = [each for each, slugs in list(self._slugs.items()) if each != record.kernel_id and slugs & names]
+        return [found for other in others if (found := self.get_sound(other)) is not None]
+
+    def learn_slugs(self) -> bool:
+        """Learns under which slugs the kernels are that were not known; returns whether that is so of all now."""
         known = self._slugs
         ids = self.ids()
+        sound = True
         for kernel_id in ids:
             if kernel_id not in known:
                 record = self.get_sound(kernel_id)
                 if record is None:
-                    return False
-                known[kernel_id] = frozenset(map(slug_of, record.names))
+                    sound = False
+                else:
+                    known[kernel_id] = frozenset(map(slug_of, record.names))
         for kernel_id in known.keys() - set(ids):
-            known.pop(kernel_id, None)  # another thread may have been quicker
-        theirs = set().union(*list(known.values()))
-        return slug not in theirs and all(copy in theirs or copy.endswith(UNFINISHED) for copy in self._slugs_taken())
+            known.pop(kernel_id, None)  # another thread may have been faster
+        return sound
 
     def scan(self) -> list[KernelRecord]:
         """Returns every record, oldest first; those that were rewritten come last."""
@@ -132,12 +141,12 @@ class Records:
         return sorted(found.values(), key=lambda record: (is_rewritten(record), record.created_at, record.kernel_id))
 
     def get_sound(self, kernel_id: str) -> KernelRecord | None:
-        """Returns the record in a kernel's directory if a host has written it; nothing is put back."""
+        """Returns the record in a kernel's directory if its signature is valid; nothing is restored."""
         record, _ = self._look(kernel_id)
         return None if record is None or is_rewritten(record) else record
 
     def write_first(self, record: KernelRecord, directory: str) -> None:
-        """Writes the record of a kernel that has no process yet, for which no copy would ever have to stand in."""
+        """Writes the record of a kernel that has no process yet, and so needs no copies."""
         with self._runtime.enter(directory) as place:
             place.replace(RECORD, self._dump(record))
 
@@ -169,7 +178,7 @@ class Records:
                     names.remove(slug)
 
     def leads_nowhere(self, slug: str) -> bool:
-        """Tells whether what is at the place of a name is not the copy of a record that there is."""
+        """Tells whether the file of a name is not the copy of an existing record."""
         copy = self._read_copy(slug)
         if copy is None:
             return True
@@ -177,14 +186,14 @@ class Records:
         return record is None or slug not in map(slug_of, record.names)
 
     def is_usable(self, kernel_id: str) -> bool:
-        """Tells whether a kernel's directory has a record that can be used."""
+        """Tells whether a kernel's directory has a valid record."""
         try:
             return not is_rewritten(self._read(kernel_id))
         except (OSError, ValueError, RecursionError, MemoryError):
             return False
 
     def _read(self, kernel_id: str) -> KernelRecord:
-        """Reads the record in a kernel's directory; raises OSError or ValueError if there is none that can be used."""
+        """Reads the record in a kernel's directory; raises OSError or ValueError if there is no valid one."""
         if not is_kernel_id(kernel_id):
             raise FileNotFoundError(kernel_id)
         with self._runtime.enter(kernel_id) as place:
@@ -195,18 +204,18 @@ class Records:
         return self._located(record if is_signed(data, self._secret) else mark_rewritten(record))
 
     def _look(self, kernel_id: str) -> tuple[KernelRecord | None, str]:
-        """Returns the record in a kernel's directory, or what is wrong with the one that is there."""
+        """Returns the record in a kernel's directory, or what is wrong with it."""
         try:
             return self._read(kernel_id), ""
         except (FileNotFoundError, NotADirectoryError):
             return None, ""
         except (StoreFailed, PermissionError, ValueError, RecursionError, MemoryError) as exc:
             return None, str(exc)
-        except OSError as exc:  # we have too much open, or the disk fails: nothing is known of the kernel
+        except OSError as exc:  # too many open files, or a failing disk: nothing is known about the kernel
             raise StoreFailed.because(exc, self._runtime.path, "read") from exc
 
     def _copies(self, *, besides: set[str] | None = None) -> Iterator[tuple[str, KernelRecord]]:
-        """Yields the copies under the slugs of names, but for those slugs that are known to lead to their record."""
+        """Yields the copies by their slugs, without the slugs in `besides`."""
         for slug in self._slugs_taken():
             if not slug.endswith(UNFINISHED) and not (besides and slug in besides):
                 copy = self._read_copy(slug)
@@ -221,7 +230,7 @@ class Records:
             return []
 
     def _read_copy(self, slug: str) -> KernelRecord | None:
-        """Returns the copy of a record, which a host has signed, under the slug of a name that it has."""
+        """Returns the copy in the file of a slug, if it is signed and has a name of this slug."""
         try:
             with self._runtime.enter(NAMES) as names:
                 data = names.read(slug, MAX_RECORD)
@@ -235,10 +244,10 @@ class Records:
         return self._located(copy) if copy is not None and slug in map(slug_of, copy.names) else None
 
     def _restore(self, copy: KernelRecord, slug: str) -> KernelRecord | None:
-        """Returns what a copy says of a kernel whose record is lost, and puts it back into the kernel's directory.
+        """Restores a lost record from a copy, and returns it.
 
-        None if there is no kernel to lose: it is being made, or has been removed. Who removes one renames its
-        directory, removes its names, and then its files.
+        Returns None if the kernel is being made or was removed. A removal renames the directory, then deletes the
+        names, then the files.
         """
         if copy.pid is None:
             return None
@@ -249,7 +258,7 @@ class Records:
             if self._runtime.exists(copy.kernel_id + GONE) or self._read_copy(slug) is None:
                 return None
         except OSError:
-            pass  # the directory cannot be used; what that means for the kernel its engine knows
+            pass  # the directory cannot be used; the engine decides what that means for the kernel
         return copy
 
     def _warn_of_all(self, damages: dict[str, str]) -> None:
@@ -258,54 +267,54 @@ class Records:
             self._warn(kernel_id, damages[kernel_id])
         if (more := len(damaged) - _MOST_WARNINGS) > 0:
             path = self._runtime.path
-            warnings.warn(
-                f"{more} more records in {path!r} are passed over; `kernelbox wipe` removes them", stacklevel=1
-            )
+            warnings.warn(f"{more} more records in {path!r} are ignored; `kernelbox wipe` removes them", stacklevel=1)
 
     def _warn(self, kernel_id: str, damage: str) -> None:
         if damage:
             path = self._runtime.path_of(f"{kernel_id}/{RECORD}")
-            warnings.warn(f"{path!r} is passed over, because it cannot be used as a record: {damage}", stacklevel=1)
+            warnings.warn(f"{path!r} is ignored, because it is not a valid record: {damage}", stacklevel=1)
 
     def _located(self, record: KernelRecord) -> KernelRecord:
-        """Says where the files of a kernel are now: the home may have been moved."""
+        """Corrects the path of a kernel's files, since the home may have been moved."""
         entrance = record.connection_file.rpartition("/")[2]
         record.connection_file = f"{self._runtime.path}/{record.kernel_id}/{entrance}"
+        if record.sandbox is not None:
+            from kernelbox.base._cell_places import note_places  # few kernels have a sandbox
+
+            note_places(record.writable)
         return record
 
     def _dump(self, record: KernelRecord) -> bytes:
-        """Returns the bytes of a record, in which no cause is longer than one that can be read again."""
+        """Returns the bytes of a record, with causes cut to the length that can be read again."""
         data = record.to_dict()
         for field in ("death", "lost"):
             if data[field] is not None and len(data[field]) > MAX_CAUSE:
                 data[field] = data[field][: MAX_CAUSE - 1] + "…"
         dumped = signed(data, self._secret)
-        assert len(dumped) <= MAX_RECORD, "the bounds of the fields add up to more than a record may have"
+        assert len(dumped) <= MAX_RECORD, "the limits of the fields add up to more than the limit of a record"
         return dumped
 
 
 def signed(fields: dict[str, Any], secret: bytes) -> bytes:
-    """Returns the bytes of a record, which end with its signature."""
+    """Returns the bytes of a record with its signature at the end."""
     text = json.dumps(fields, separators=(",", ":")).encode()[:-1]
     return text + _SIGNATURE + _sign(text, secret) + b'"}'
 
 
 def is_signed(data: bytes, secret: bytes) -> bool:
-    """Tells whether a host of this user has written the bytes of a record."""
+    """Tells whether the bytes of a record have a valid signature."""
     text, _, rest = data.rpartition(_SIGNATURE)
     return rest == _sign(text, secret) + b'"}'
 
 
 def _sign(text: bytes, secret: bytes) -> bytes:
-    from _blake2 import blake2b  # hashlib has the same, and takes 5 ms to import, because it loads OpenSSL
-
-    return blake2b(text, key=secret, digest_size=32, person=_PURPOSE).hexdigest().encode()
+    return sign(text, secret, b"kernelbox record").encode()
 
 
 def _parse(data: bytes) -> KernelRecord:
     record = KernelRecord.from_dict(json.loads(data.decode()))
     if not is_kernel_id(record.kernel_id):
-        raise ValueError("its kernel_id makes no sense")
+        raise ValueError("its kernel_id is not valid")
     if not record.name:
         raise ValueError("its name is missing")
     return record

@@ -1,10 +1,10 @@
 """`registry.json`: the documented view of the runtime directory.
 
-Nothing is decided from it but one thing: a kernel that it shows, that lives and has no directory any more, is lost.
+It decides only one thing: a live kernel that it lists, but whose directory has gone, is lost.
 
-It is rewritten when a kernel is opened, restarted or destroyed, never for a cell, and rebuilt when it is lost or
-damaged. Inside the home whatever is at its place is ours to set aside. Anywhere else the user has named a path, and
-what is there may be anything: only a registry is replaced, or an empty file; all else is refused and left as it is.
+It is rewritten when a kernel is opened, restarted or destroyed, never for a cell. It is rebuilt when it is lost or
+damaged. Inside the home, any other file at its path is set aside. At a path that the user has chosen, only a registry
+or an empty file is replaced. Any other file there is an error, and is left as it is.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 _VERSION = 1
 
-# 20,000 kernels' worth, in bytes and in values: JSON can build a list or an object, of 64 bytes and more, from two
-# characters. Each value is counted by the comma before it or the bracket that it opens.
+# Enough for 20,000 kernels, in bytes and in values. Values are bounded too, because two characters of JSON can become
+# an object of 64 bytes. Each value is counted by the comma before it or the bracket that it opens.
 _LARGEST = 16 * 1024 * 1024
 _MOST_SEPARATORS = 600_000
 
 
 class Registry:
-    """The file at a path; `home` is where it is expected."""
+    """The registry at a path, which is expected to be inside `home`."""
 
     def __init__(self, path: str, home: Home) -> None:
         directory, self._name = os.path.split(path)
@@ -45,14 +45,11 @@ class Registry:
         steps = home.steps_to(directory)
         self._is_named = steps is None
         self._root: HomeRoot = _Named(directory) if steps is None else Inside(home, steps)
-        # What this process has written last, and how to tell that it is still what is there.
+        # The entries that this process wrote last, and a signature to tell whether the file is still the same.
         self._written: tuple[tuple[int, ...], dict[str, bytes]] | None = None
 
-    def __repr__(self) -> str:
-        return f"<Registry {self.path!r}>"
-
     def require_usable(self) -> None:
-        """Raises StoreFailed if a path that the user has named leads to what must not be touched."""
+        """Raises StoreFailed if the path that the user has chosen holds something that must not be replaced."""
         if not self._is_named:
             return
         info = self._stat()
@@ -61,11 +58,11 @@ class Registry:
         if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid():
             if info.st_size == 0 or self.is_sound():
                 return
-            wrong = "is not a registry of kernelbox, or a damaged one"
+            wrong = "is not a registry of kernelbox, or it is damaged"
         else:
             wrong = "is a link" if stat.S_ISLNK(info.st_mode) else "is not a regular file of yours"
         raise StoreFailed(
-            f"{self.path!r} {wrong}; it was left as it is: set KERNELBOX_REGISTRY_PATH to the path of a file of its own"
+            f"{self.path!r} {wrong}; it was not changed: set KERNELBOX_REGISTRY_PATH to the path of a new file"
         )
 
     def exists(self) -> bool:
@@ -82,13 +79,13 @@ class Registry:
         return True
 
     def find(self, name: str, secret: Callable[[], bytes]) -> KernelRecord | None:
-        """Returns what the registry of a home shows of a kernel by this name, if a host has signed that."""
+        """Returns the signed entry for a name in the registry of a home, if there is one."""
         if self._is_named:
             return None
         try:
             with self._root.open() as place:
                 if json.dumps(name).encode() not in place.read(self._name, _LARGEST):
-                    return None  # as nearly always: it need not be parsed to know
+                    return None  # the usual case, without parsing
                 entries = self._parse(place).values()
             shown = [entry for entry in entries if isinstance(entry, dict)]
             found = [entry for entry in shown if name in (entry.get("name"), entry.get("session_name"))]
@@ -98,7 +95,7 @@ class Registry:
             return None
 
     def update(self, ids: list[str], known: Mapping[str, bytes], entry_of: Callable[[str], bytes | None]) -> None:
-        """Shows these kernels: as `known` where it tells, as before where it does not, else as `entry_of` tells."""
+        """Lists these kernels, with their entry from `known`, or else the one in the file, or else from `entry_of`."""
         self.require_usable()
         with self._root.make() as place:
             if not self._is_named:
@@ -113,7 +110,7 @@ class Registry:
                 self._written = _signature(place.stat(self._name)), present
 
     def _shown(self, place: Place) -> dict[str, bytes]:
-        """Returns what the registry shows of each kernel."""
+        """Returns the registry's entry for each kernel."""
         if self._written is not None and place.exists(self._name):
             signature, entries = self._written
             if _signature(place.stat(self._name)) == signature:
@@ -122,7 +119,7 @@ class Registry:
         return {kernel_id: _dump_entry(entry) for kernel_id, entry in shown.items() if _is_flat(entry)}
 
     def _read_or_set_aside(self, place: Place) -> dict[str, Any]:
-        """Returns what the registry shows; one that cannot be used is set aside and shows nothing."""
+        """Returns the registry's entries. A registry that is not valid is set aside, and has no entries."""
         try:
             return self._parse(place)
         except FileNotFoundError:
@@ -140,7 +137,7 @@ class Registry:
     def _parse(self, place: Place) -> dict[str, Any]:
         text = place.read(self._name, _LARGEST)
         if text.count(b",") + text.count(b"[") + text.count(b"{") > _MOST_SEPARATORS:
-            raise ValueError("it has more values than those of any number of kernels")
+            raise ValueError("it has too many values")
         data = json.loads(text.decode())
         version, kernels = (data.get("version"), data.get("kernels")) if isinstance(data, dict) else (None, None)
         if type(version) is not int or version != _VERSION:
@@ -160,7 +157,7 @@ class Registry:
 
 
 class _Named:
-    """A directory that the user has named for the registry: nothing is demanded of it."""
+    """A directory that the user has chosen for the registry. Anyone may own it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -183,18 +180,18 @@ class _Named:
 
 
 def signed_entry(fields: dict[str, Any], secret: bytes) -> bytes:
-    """Returns what the registry shows of a kernel: the fields of its record, and a signature over them."""
+    """Returns the registry's entry for a kernel: the fields of its record, and a signature over them."""
     return signed({name: value for name, value in fields.items() if name != "signature"}, secret)
 
 
 def _is_entry(item: tuple[str, object]) -> bool:
-    """Tells whether a key and a value can be those of a kernel, of this version or of 0.1: an id, and its record."""
+    """Tells whether a key and a value are the id and the record of a kernel, of this version or of 0.1."""
     kernel_id, entry = item
     return isinstance(entry, dict) and entry.get("kernel_id") == kernel_id and "connection_file" in entry
 
 
 def _is_flat(entry: object) -> bool:
-    """Tells whether an entry of the registry can be one: what is nested deeper than tags cannot, nor be written."""
+    """Tells whether an entry is nested no deeper than tags. A deeper one is not an entry, and could not be written."""
     if not isinstance(entry, dict):
         return False
     nested = [part for value in entry.values() for part in _parts(value)]
@@ -208,7 +205,7 @@ def _parts(value: object) -> list[object]:
 
 
 def _signature(info: os.stat_result) -> tuple[int, ...]:
-    """Returns what differs between a file and another that takes its place."""
+    """Returns values that change when another file replaces this one."""
     return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
 
 

@@ -1,4 +1,4 @@
-"""Where the file of tool servers is, and whether it has any for a home; `tools/_servers.py` reads and writes it."""
+"""The location of the file of tool servers, and whether it lists any for a home; `tools/_servers.py` does the rest."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 SERVERS_FILE = "servers.json"
 
-# Bytes: thousands of servers.
+# The most bytes; enough for thousands of servers.
 LARGEST = 4 * 1024 * 1024
 
 
 def open_beside_key(config: KernelBoxConfig) -> Place:
-    """Opens the directory that the file is in: the key's."""
+    """Opens the directory of the file, which is the directory of the key."""
     directory = os.path.dirname(read_key(config.key_file).path)
     return Place.open(directory, private=False, setting="KERNELBOX_KEY_FILE")
 
 
 def has_servers(config: KernelBoxConfig) -> bool:
-    """Tells whether the file names servers of a home. Its seal is not looked at: nothing but speed depends on it."""
+    """Tells whether the file lists servers of a home. Its seal is not checked: only speed depends on the answer."""
     if config.store_backend == "memory":
-        return False  # such kernels have no home, and need no key
+        return False  # these kernels have no home and need no key
     try:
         with open_beside_key(config) as place:
             _, _, body = place.read(SERVERS_FILE, LARGEST).partition(b"\n")

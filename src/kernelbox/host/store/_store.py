@@ -1,14 +1,14 @@
-"""Where records are kept, for any number of processes at once.
+"""The store of records, which any number of processes use at once.
 
 The runtime directory is the truth:
 
     runtime/<kernel id>/connection.json    the record        runtime/names/<slug>   a copy, under each name
     runtime/<kernel id>/socket, state, log, death.json       runtime/locks/<slug>   held while a name changes
 
-A kernel's directory appears and disappears as a whole, by a rename, so that a crash between any two steps leaves
-either a kernel or rubbish that cannot be mistaken for one: `<kernel id>.new`, `<kernel id>.gone`.
+A kernel's directory appears and disappears as a whole, by a rename. So a crash between any two steps leaves either a
+kernel or rubbish that cannot be mistaken for one: `<kernel id>.new`, `<kernel id>.gone`.
 
-A name becomes a slug, never a path. Every step is taken from the directory before, by its descriptor (`Place`).
+A name becomes a slug, never a path. Every directory is opened relative to its parent's descriptor (`Place`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from kernelbox.base._errors import EXHAUSTED, StoreFailed
 from kernelbox.host.files._home import Home, Inside
 from kernelbox.host.files._lock import is_locked, locked, remove_left_behind
 from kernelbox.host.files._pinned import Pinned
+from kernelbox.host.store._cell_files import carry_over
 from kernelbox.host.store._kernel_directory import KernelDirectory
 from kernelbox.host.store._record_files import GONE, NEW, Records, slug_of
 from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kernelbox.base._config import KernelBoxConfig
     from kernelbox.host.files._home import Trusted
@@ -35,15 +36,15 @@ if TYPE_CHECKING:
     from kernelbox.host.store._registry import Registry
 
 
-# Held while the registry is rewritten; the slugs of names begin with n or h, and are longer.
+# Held while the registry is rewritten. It is not a slug: those are longer and begin with n or h.
 _REGISTRY_LOCK = "registry"
 
-# Another process may remove the directories between two steps of ours; not again and again.
+# How often to try again if another process removes the directories meanwhile.
 _ATTEMPTS = 3
 
 
 def open_store(config: KernelBoxConfig) -> Store:
-    """Returns the store that a configuration leads to; nothing is opened yet."""
+    """Returns the store of a configuration; nothing is opened yet."""
     if config.store_backend == "memory":
         from kernelbox.host.files._scratch import Scratch
 
@@ -61,7 +62,7 @@ def open_store(config: KernelBoxConfig) -> Store:
 
 
 class Store:
-    """Records in the runtime directory, and the registry file that mirrors them (none for the memory backend)."""
+    """The records in the runtime directory, and the registry that mirrors them; the memory backend has no registry."""
 
     def __init__(self, root: Trusted, runtime_dir: str, home: str, registry: Registry | None) -> None:
         self.runtime_dir = runtime_dir
@@ -77,21 +78,21 @@ class Store:
         return KernelDirectory(self._root, self.runtime_dir, kernel_id)
 
     def runtime(self) -> Place:
-        """Opens the runtime directory; raises FileNotFoundError if there is none, StoreFailed if it is not ours."""
+        """Opens the runtime directory; raises FileNotFoundError if there is none, StoreFailed if it is not trusted."""
         return self._root.open()
 
     def secret(self) -> bytes:
-        """Returns what hosts sign with."""
+        """Returns the key that hosts sign with."""
         return self._root.secret()
 
     def enter(self, name: str) -> Place:
-        """Opens a directory in it; raises as `runtime` does."""
+        """Opens a directory in the runtime directory; raises as `runtime` does."""
         with self.runtime() as runtime:
             return runtime.enter(name)
 
     @contextlib.contextmanager
     def locking(self, *names: str) -> Iterator[None]:
-        """Lets one at a time open, restart or destroy the kernel of a name."""
+        """Holds the locks of names, so that one caller at a time opens, restarts or destroys their kernels."""
         with self._locked(*map(slug_of, names)):
             yield
 
@@ -106,7 +107,6 @@ class Store:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def get(self, kernel_id: str) -> KernelRecord | None:
-        """Returns the record of an id."""
         try:
             with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
                 return self._records(runtime).get(kernel_id)
@@ -114,22 +114,35 @@ class Store:
             return None
 
     def find(self, name: str, *, thorough: bool = True) -> KernelRecord | None:
-        """Returns the record behind a name or session name; if it is not `thorough` only where the name leads."""
+        """Returns the record for a name or session name. Unless `thorough`, only the file of that name is read."""
         try:
             with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
                 return self._records(runtime).find(name, thorough=thorough)
         except FileNotFoundError:
             return None
 
+    def read_new(self) -> None:
+        """Reads the records that this process has not read yet."""
+        with contextlib.suppress(FileNotFoundError), self.runtime() as runtime:
+            self._records(runtime).learn_slugs()
+
+    def namesakes(self, record: KernelRecord) -> list[KernelRecord]:
+        """Returns the other records that have a name of this one: while one takes another's place there are two."""
+        try:
+            with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
+                return self._records(runtime).namesakes(record)
+        except FileNotFoundError:
+            return []
+
     def find_deleted(self, name: str) -> KernelRecord | None:
-        """Returns what the registry shows of a kernel of this name whose files were deleted, and with them the name."""
+        """Returns the registry's record of a kernel of this name if all of the kernel's files were deleted."""
         record = None if self._registry is None else self._registry.find(name, self.secret)
         if record is None or not is_kernel_id(record.kernel_id) or self.get(record.kernel_id) is not None:
             return None
         return record
 
     def all(self) -> list[KernelRecord]:
-        """Returns every record, oldest first; removes what crashes have left half made or half removed."""
+        """Returns every record, oldest first; removes directories that a crash left half made or half removed."""
         self._repair_registry()
         try:
             with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
@@ -144,36 +157,49 @@ class Store:
     # -- writing ---------------------------------------------------------------------------------------------
 
     def add(self, record: KernelRecord) -> None:
-        """Makes the directory of a new kernel, with its record in it."""
+        """Makes the directory of a new kernel, with its record."""
         if self._registry is not None:
             self._registry.require_usable()
-        fresh = record.kernel_id + NEW
-        with _translated(self.directory(record.kernel_id).path), self._make() as runtime:
-            try:
-                runtime.enter(fresh, make=True).close()
-                self._records(runtime).write_first(record, fresh)
-                runtime.rename(fresh, record.kernel_id)
-            except BaseException:
-                runtime.remove_tree(fresh)
-                raise
+        self._place_new(record, lambda runtime: None)
 
     def save(self, record: KernelRecord) -> None:
-        """Keeps a record that has changed."""
         with _translated(self.directory(record.kernel_id).path_of(RECORD)), self.runtime() as runtime:
             self._records(runtime).write(record)
 
     def remake(self, record: KernelRecord) -> None:
         """Keeps a record in a new directory, because its own is lost or cannot be used."""
-        self._remove_files(record)
-        self.add(record)
+        self._place_new(record, lambda runtime: self._set_aside(runtime, record.kernel_id))
+        with contextlib.suppress(OSError), self.runtime() as runtime:
+            with contextlib.suppress(OSError), runtime.enter(record.kernel_id + GONE) as gone:
+                with runtime.enter(record.kernel_id) as fresh:
+                    carry_over(gone, fresh)
+            runtime.remove_tree(record.kernel_id + GONE)
+
+    def carry_cells(self, old: KernelRecord, new: KernelRecord) -> None:
+        """Copies the log of a kernel's cells to the directory of another."""
+        with contextlib.suppress(OSError):
+            with self.enter(old.kernel_id) as source, self.enter(new.kernel_id) as target:
+                carry_over(source, target)
+
+    def _place_new(self, record: KernelRecord, make_room: Callable[[Place], None]) -> None:
+        """Makes the directory of a kernel and, when it has its record, makes room for it and gives it its name."""
+        fresh = record.kernel_id + NEW
+        with _translated(self.directory(record.kernel_id).path), self._make() as runtime:
+            try:
+                runtime.enter(fresh, make=True).close()
+                self._records(runtime).write_first(record, fresh)
+                make_room(runtime)
+                runtime.rename(fresh, record.kernel_id)
+            except BaseException:
+                runtime.remove_tree(fresh)
+                raise
 
     def publish(self, record: KernelRecord) -> None:
-        """Keeps a record that has changed, and shows it in the registry."""
+        """Writes a record that has changed, and updates the registry."""
         self.save(record)
         self._write_registry(record)
 
     def publish_all(self) -> None:
-        """Shows in the registry which kernels there are."""
         self._write_registry(None)
 
     def remove(self, record: KernelRecord, *, publish: bool = True) -> None:
@@ -183,24 +209,27 @@ class Store:
             self.publish_all()
 
     def _remove_files(self, record: KernelRecord) -> None:
-        gone = record.kernel_id + GONE
         with _translated(self.directory(record.kernel_id).path), contextlib.suppress(FileNotFoundError):
             with self.runtime() as runtime:
-                if runtime.exists(gone):
-                    runtime.remove_tree(gone)  # rename(2) replaces no directory that holds anything
-                with contextlib.suppress(FileNotFoundError):
-                    runtime.rename(record.kernel_id, gone)
+                self._set_aside(runtime, record.kernel_id)
                 self._records(runtime).forget_names(record)
-                runtime.remove_tree(gone)
+                runtime.remove_tree(record.kernel_id + GONE)
+
+    def _set_aside(self, runtime: Place, kernel_id: str) -> None:
+        gone = kernel_id + GONE
+        if runtime.exists(gone):
+            runtime.remove_tree(gone)  # rename(2) replaces no directory that holds anything
+        with contextlib.suppress(FileNotFoundError):
+            runtime.rename(kernel_id, gone)
 
     def sweep(self) -> None:
-        """Deletes what crashes have left: directories half made or half removed, names that lead nowhere, locks."""
+        """Deletes what crashes left behind: directories half made or half removed, names that lead nowhere, locks."""
         with contextlib.suppress(OSError), self.runtime() as runtime:
             for entry in runtime.listdir():
                 kernel_id, dot, suffix = entry.partition(".")
                 if not is_kernel_id(kernel_id) or (not dot and self._records(runtime).is_usable(kernel_id)):
                     continue
-                # A kernel's directory appears with its record; if it has none its keeper ends the process with it.
+                # A kernel's directory appears with its record. When the directory goes, the keeper ends the process.
                 if not dot or f".{suffix}" == GONE or runtime.is_rubbish(entry):
                     runtime.remove_tree(entry)
             with runtime.enter(NAMES) as names:
@@ -214,7 +243,7 @@ class Store:
         return Records(runtime, self.secret(), self._slugs)
 
     def _make(self) -> Place:
-        """Opens the runtime directory, which is made, with the directories in it, where they are missing."""
+        """Opens the runtime directory, and makes it and the directories in it where they are missing."""
         runtime = self._root.make()
         try:
             with _translated(self.runtime_dir):
@@ -250,7 +279,7 @@ class Store:
     # -- the registry ----------------------------------------------------------------------------------------
 
     def _write_registry(self, changed: KernelRecord | None) -> None:
-        """Brings the view up to date with the truth, of which only `changed` is known to differ from it."""
+        """Brings the registry up to date; only `changed` is known to differ."""
         if self._registry is None or not (changed or self._registry.exists() or self._has_kernels()):
             return
         with _translated(self._registry.path), self._locked(_REGISTRY_LOCK), self.runtime() as runtime:
@@ -281,7 +310,7 @@ class Store:
             return
         self._registry.require_usable()
         if not self._registry.is_sound() and (self._registry.exists() or self._has_kernels()):
-            with contextlib.suppress(StoreFailed):  # a disk that cannot be written to is no reason not to list
+            with contextlib.suppress(StoreFailed):  # kernels can be listed without it
                 self._write_registry(None)
 
 

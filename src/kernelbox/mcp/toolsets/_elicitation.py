@@ -17,8 +17,8 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, Inpu
 from mcp_types.version import is_version_at_least
 
 from kernelbox.base._errors import ApprovalClosed
-from kernelbox.base._shown import show, show_name
-from kernelbox.shells._asyncio_jobs import Job
+from kernelbox.base._shown import TOO_LONG, show_whole
+from kernelbox.shells._asyncio_cell_job import CellJob
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ _RETURNS_QUESTIONS = "2026-07-28"
 
 # How often a client comes back with answers in one call: they give up after ten times, and the cell would be lost.
 _MOST_ROUNDS = 10
-
-# Characters of one argument that a person is shown.
-_LONGEST_ARGUMENT = 4000
 
 _NO_ELICITATION = (
     "the user cannot be asked: this MCP client does not support elicitation. Allow it by a rule in the server's "
@@ -83,13 +80,18 @@ def way_to_ask(ctx: Context) -> Way:
     return "return the questions" if _rounds_of(ctx) < _MOST_ROUNDS else "reject"
 
 
-def questions(ctx: Context, job: Job, requests: list[ApprovalRequest]) -> InputRequiredResult:
+def can_be_shown(request: ApprovalRequest) -> bool:
+    """Returns whether a person can be shown all of what would run."""
+    return _show(request) is not None
+
+
+def questions(ctx: Context, job: CellJob, requests: list[ApprovalRequest]) -> InputRequiredResult:
     """Returns what the client must ask before it calls again."""
     asked: InputRequests = {request.id: ElicitRequest(params=_form(request)) for request in requests}
     return InputRequiredResult(input_requests=asked, request_state=f"{job.id} {_rounds_of(ctx) + 1}")
 
 
-async def take_answers(ctx: Context, job: Job) -> None:
+async def take_answers(ctx: Context, job: CellJob) -> None:
     """Gives a job the answers that came with a second call."""
     for key, given in (ctx.input_responses or {}).items():
         request = job.cell.requests.get(key)
@@ -113,6 +115,8 @@ async def ask(ctx: Context, request: ApprovalRequest) -> None:
 async def refuse(ctx: Context, request: ApprovalRequest, *, switched_off: bool) -> None:
     """Rejects a request that the client's user is not asked about."""
     reason = _TOO_MANY if _rounds_of(ctx) else _NO_ELICITATION
+    if not can_be_shown(request):
+        reason = TOO_LONG
     await _reject(request, _SWITCHED_OFF if switched_off else reason)
 
 
@@ -131,7 +135,12 @@ async def _settle(request: ApprovalRequest, given: ElicitResult) -> None:
 
 
 def _form(request: ApprovalRequest) -> ElicitRequestFormParams:
-    lines = [f"{show_name(name)}: {show(value, _LONGEST_ARGUMENT)}" for name, value in request.tool_args.items()]
-    call = f"{show_name(request.server_name)}.{show_name(request.tool_name)}"
-    message = "\n".join([f"Code in a kernel wants to call {call}. Allow it?", *lines])
-    return ElicitRequestFormParams(message=message, requested_schema=_SCHEMA)
+    shown = _show(request)
+    assert shown is not None, "what cannot be shown is not asked"
+    call, args = shown
+    lines = [f"Code in a kernel wants to call {call}. Allow it?", *(f"{name}: {value}" for name, value in args)]
+    return ElicitRequestFormParams(message="\n".join(lines), requested_schema=_SCHEMA)
+
+
+def _show(request: ApprovalRequest) -> tuple[str, list[tuple[str, str]]] | None:
+    return show_whole(request.server_name, request.tool_name, request.tool_args)

@@ -44,11 +44,7 @@ Tools = dict[str, Tool]
 
 
 def add_tool(
-    tools: Tools,
-    function: Callable[..., Awaitable[Any]],
-    annotations: ToolAnnotations,
-    *,
-    structured: bool = False,
+    tools: Tools, function: Callable[..., Awaitable[Any]], annotations: ToolAnnotations, *, structured: bool = False
 ) -> None:
     """Adds a function under its name, with its docstring as the description; it takes no arguments but its own."""
     tool = OwnTool.from_function(

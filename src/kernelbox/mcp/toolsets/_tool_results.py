@@ -9,8 +9,9 @@ import os
 from mcp_types import CallToolResult, ContentBlock, ImageContent, ResourceLink, TextContent
 
 from kernelbox.base._errors import KernelBoxError
-from kernelbox.mcp.toolsets._pictures import scale
 from kernelbox.mcp.toolsets._tool_state import Outputs
+from kernelbox.wire.results._picture_scaling import scale
+from kernelbox.wire.results._shortening import shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ LEAST_BUDGET = 300
 _MOST_PICTURES = 4
 _MOST_LINKS = 20
 
+# Pixels on the longer side of a picture, and its bytes. Models scale what is larger themselves, after it has been paid
+# for.
+_LONGEST_SIDE = 1024
+_MOST_BYTES = 256 * 1024
+
 # Characters around a list of files: its first line, and the one about those that are not in it.
 _SIZE_OF_REST = 90
 
@@ -35,14 +41,21 @@ _LOST = "[the kernel's variables are lost; the next call runs in a fresh kernel]
 _LONGEST_LINE = 300
 
 
-async def shape(result: ExecutionResult, outputs: Outputs, budget: int, *, paths: bool = False) -> CallToolResult:
-    """Returns what a model reads of a result; with `paths`, also the files of pictures, as ipybox has them."""
+async def shape(
+    result: ExecutionResult, outputs: Outputs, budget: int, *, paths: bool = False, plain: bool = False
+) -> CallToolResult:
+    """Returns what a model reads of a result; with `paths`, also the files of pictures, as ipybox has them.
+
+    A `plain` one is a text and nothing else.
+    """
     room = budget // 4  # for each; the rest is for what the cell wrote
     changed = _LOST if result.state == "lost" else describe_changes(result.changed, room)
     listed = list_pictures(result.images, room, paths=paths)
     notes = "\n".join(filter(None, (changed, listed)))
     text = fit(result.text, outputs, budget - len(notes) - 1 if notes else budget)
     shown = "\n".join(filter(None, (text, notes)))
+    if plain:
+        return answer(shown, failed=not result.ok)
     if not shown and not result.images:
         shown = "(no output)"
     content: list[ContentBlock] = [TextContent(text=shown)] if shown else []
@@ -57,14 +70,10 @@ def answer(text: str, *, failed: bool = False) -> CallToolResult:
 
 
 def fit(text: str, outputs: Outputs, budget: int) -> str:
-    """Returns text within a budget: its head and its tail, and between them where the rest can be read."""
+    """Returns text within a budget: what matters most, and where the rest can be read."""
     if len(text) <= budget:
         return text
-    address = outputs.keep(text)
-    notice = f"\n[… {len(text):,} characters in all; the rest: resource {address}?start=0&end=10000 …]\n"
-    room = max(0, budget - len(notice))
-    head = room * 2 // 5  # errors and results come last
-    return f"{text[:head]}{notice}{text[len(text) - (room - head) :]}"
+    return shorten(text, budget, f"the rest: resource {outputs.keep(text)}?start=0&end=10000")
 
 
 def describe_changes(changed: dict[str, list[str]] | None, most: int = _LONGEST_LINE) -> str:
@@ -95,7 +104,8 @@ async def _show_picture(path: str, outputs: Outputs, *, inline: bool) -> list[Co
         raw = await asyncio.to_thread(outputs.read_image, name)
     except KernelBoxError:
         return []  # another cell has removed or replaced it
-    shown = await asyncio.to_thread(scale, raw) if inline else None
+    limits = {"longest_side": _LONGEST_SIDE, "most_bytes": _MOST_BYTES}
+    shown = await asyncio.to_thread(scale, raw, **limits) if inline else None
     kind = mimetypes.guess_type(name)[0]
     link = ResourceLink(name=name, uri=outputs.image_address(path), mime_type=kind, size=len(raw))
     return [link] if shown is None else [ImageContent(data=shown[0], mime_type=shown[1]), link]

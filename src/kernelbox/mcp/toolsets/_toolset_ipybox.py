@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field
 
-from kernelbox.base._errors import KernelNotFound
+from kernelbox.base._errors import KernelBoxError, KernelNotFound
+from kernelbox.base._shown import show
 from kernelbox.mcp.toolsets._install_package import install
-from kernelbox.mcp.toolsets._register_server import register
 from kernelbox.mcp.toolsets._running import run_cell
 from kernelbox.mcp.toolsets._tool_definition import Seconds, Tools, add_tool
-from kernelbox.mcp.toolsets._tool_results import DEFAULT_BUDGET, LEAST_BUDGET, answer
+from kernelbox.mcp.toolsets._tool_results import DEFAULT_BUDGET, LEAST_BUDGET, answer, fit
 from kernelbox.mcp.toolsets._tool_state import ToolState
+from kernelbox.tools._generate import generate_mcp_sources
 
 # Code can change and reach anything.
 RUNS_CODE = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
 
 # The kernel of tools that name none.
 DEFAULT_KERNEL = "default"
+
+# The package that the modules for other servers are in, in the workspace, as in ipybox.
+_PACKAGE = "mcptools"
+
+# Characters of a server's name in the sentence about it.
+_LONGEST_NAME = 60
 
 Code = Annotated[str, Field(description="Python; IPython magics and top-level await work")]
 Budget = Annotated[int, Field(ge=LEAST_BUDGET, description="characters returned; what is cut stays readable")]
@@ -76,7 +84,19 @@ def add_shared_tools(tools: Tools, state: ToolState) -> None:
 
         Returns the names of its tools.
         """
-        return await register(state, server_name, server_params)
+        return await _register(state, server_name, server_params)
 
     add_tool(tools, install_package, RUNS_CODE)
     add_tool(tools, register_mcp_server, RUNS_CODE)
+
+
+async def _register(state: ToolState, server_name: str, server_params: dict[str, Any]) -> CallToolResult:
+    """Generates the package of a server and returns the names of its tools."""
+    if state.options.sandbox is not None and state.options.approve != "all":
+        raise KernelBoxError(
+            f"the server {show(server_name, _LONGEST_NAME)} was not added: kernels are sandboxed here, and it would "
+            "run outside of the sandbox. Ask the user to add it with `kernelbox tools add` in the workspace, or to "
+            "start this server with --approve all"
+        )
+    names = await generate_mcp_sources(server_name, server_params, os.path.join(state.options.workspace, _PACKAGE))
+    return answer(fit("\n".join(names), state.outputs, DEFAULT_BUDGET))

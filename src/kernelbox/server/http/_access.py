@@ -1,8 +1,9 @@
 """Who may send requests: no web page of another site, and over the network only clients with a token.
 
 The application cannot know how its server was bound, so each connection is judged by itself: one that a process of the
-user's made over loopback or a Unix socket is the user's own, unless tokens were given. Of a Unix socket only our own
-server tells (server/http/_protocol.py); other programs make theirs for every account.
+user's made over loopback or a Unix socket is the user's own, unless tokens were given. Our own server finds that out
+when it accepts a connection (server/http/_protocol.py). Under uvicorn's own classes its transport is asked; under a
+server that shows no transport, nobody is the user.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kernelbox.base._errors import LimitReached
 from kernelbox.server.http._callers import TOKEN_VARIABLE, Caller, Token, find_caller
-from kernelbox.server.http._connection_owner import can_tell, is_users_own
-from kernelbox.server.http._failures import RequestRefused, answer_to, failure
+from kernelbox.server.http._connection_owner import made_by_user
+from kernelbox.server.http._failures import RequestRefused, answer_to, failure, too_much_open
 from kernelbox.server.http._headers import all_of, first_of
 from kernelbox.server.http._protocol import CONNECTION
+from kernelbox.server.http._token_file import OwnToken
 
 # Where a request carries its caller.
 CALLER = "kernelbox.caller"
 
 # The user, who needs no token on a connection of their own, and a client without a token, on open paths.
-_USER, _STRANGER = Caller(), Caller(scopes=frozenset())
+_USER, _STRANGER = Caller(has_token=False), Caller(scopes=frozenset(), has_token=False)
 
 _ADVICE = "send the header `Authorization: Bearer TOKEN` with a token of this server"
 
@@ -79,17 +81,25 @@ class NoWebPages:
 class TokenRequired:
     """Finds the caller of a request, and answers 401 if a token is needed and missing."""
 
-    def __init__(self, app: ASGIApp, *, tokens: tuple[Token, ...], open_paths: re.Pattern[str] | None = None) -> None:
-        """`open_paths` matches the paths that need no token."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        tokens: tuple[Token, ...],
+        own: OwnToken | None = None,
+        open_paths: re.Pattern[str] | None = None,
+    ) -> None:
+        """`own` is the server's token where the user needs none; `open_paths` matches the paths that need none."""
         self._app = app
         self._tokens = tokens
+        self._own = own
         self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
             is_open = self._open_paths is not None and self._open_paths.fullmatch(scope["path"]) is not None
             try:
-                caller = self._find_caller(scope)
+                caller = self._find_caller(scope, receive)
             except LimitReached as exc:
                 if not is_open:
                     await answer_to(exc)(scope, receive, send)
@@ -105,11 +115,13 @@ class TokenRequired:
             scope[CALLER] = caller or _STRANGER
         await self._app(scope, receive, send)
 
-    def _find_caller(self, scope: Scope) -> Caller | None:
+    def _find_caller(self, scope: Scope, receive: Receive) -> Caller | None:
         secret = _take_secret(scope)
-        if not self._tokens:
-            return _USER if _is_local(scope) else None
-        return None if secret is None else find_caller(self._tokens, secret)
+        tokens = self._tokens or (() if self._own is None else self._own.tokens)
+        found = None if secret is None else find_caller(tokens, secret)
+        if found is None and not self._tokens and _is_users_own(scope, receive):
+            return _USER
+        return found
 
 
 def folder_of(workspace: str, caller: Caller) -> str:
@@ -141,18 +153,19 @@ def _take_secret(scope: Scope) -> str | None:
     return secret.strip() if len(given) == 1 and scheme.lower() in ("bearer", "token") else None
 
 
-def _is_local(scope: Scope) -> bool:
-    """Returns whether a connection is known to be the user's own: other accounts of the machine can connect too."""
-    known: dict[str, bool] = scope.get(CONNECTION, {})
-    if "is_own" not in known:
-        known["is_own"] = _is_loopback(scope) and (not can_tell() or _is_made_by_user(scope))
-    return known["is_own"]
+def _is_users_own(scope: Scope, receive: Receive) -> bool:
+    """Returns whether a connection is the user's own: other accounts of the machine can connect too.
 
-
-def _is_made_by_user(scope: Scope) -> bool:
-    (our_host, our_port), (their_host, their_port) = scope["server"], scope.get("client") or ("", 0)
-    ours, theirs = _parse_address(_without_zone(our_host)), _parse_address(_without_zone(their_host))
-    return ours is not None and theirs is not None and is_users_own((theirs, their_port), (ours, our_port))
+    Raises LimitReached if too much is open here to find out.
+    """
+    known: bool | None
+    if CONNECTION in scope:
+        known = scope[CONNECTION]
+    else:  # another server than ours: what uvicorn's classes receive with belongs to an object that has the transport
+        known = made_by_user(getattr(getattr(receive, "__self__", None), "transport", None))
+    if known is None:
+        raise too_much_open()
+    return known
 
 
 def _is_loopback(scope: Scope) -> bool:

@@ -24,11 +24,13 @@ _BETWEEN = ":"
 class Caller:
     """Who sends a request. One with a name sees only the kernels whose names begin with it; one without sees all.
 
-    `read` lets it look at kernels, jobs and files, `run` run code and write files, `manage` open and end kernels.
+    `read` lets it look at kernels, jobs and files, `run` run code and write files, `manage` open and end kernels. A
+    caller without a token is known by its connection alone. It cannot answer approvals: it may be the code that asks.
     """
 
     name: str = ""
     scopes: frozenset[Scope] = SCOPES
+    has_token: bool = True
 
     @property
     def prefix(self) -> str:

@@ -1,15 +1,23 @@
-"""Whose process is at the other end of a connection: every account of the machine can make one over loopback."""
+"""Whose process is at the other end of a connection: every account of the machine can make one over loopback.
+
+Only the transport tells. An address in the head of a request is what its sender says, and an address alone can come to
+mean another connection: who resets theirs leaves the port to the next client. So the owner of the other end counts only
+if our own end is still connected after the question, for then both ends belong to one connection.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import struct
 import sys
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from kernelbox.base._errors import EXHAUSTED, LimitReached
+from kernelbox.base._errors import EXHAUSTED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from asyncio import BaseTransport
 
 # sock_diag(7): one question, about one socket, which is named by its two ends.
 _NETLINK_SOCK_DIAG = 4
@@ -19,26 +27,61 @@ _HEADER = struct.Struct("=LHHLL")
 _ENDS = struct.Struct("!HH16s16s")
 _WHICH_INTERFACE_AND_COOKIE = struct.pack("=LLL", 0, 0xFFFF_FFFF, 0xFFFF_FFFF)  # any
 _ANSWER = struct.Struct("=BBBB48sLLLLL")
-_LISTENS = 10  # the state of a socket that has no other end
+_ESTABLISHED = 1  # the state of a socket that is connected, in both directions
 
 Address = IPv4Address | IPv6Address
 
 
-def can_tell() -> bool:
-    """Returns whether this system can say who made a connection."""
-    return sys.platform == "linux"
+def made_by_user(transport: BaseTransport | None, *, is_ours: bool = False) -> bool | None:
+    """Returns whether a process of the user who runs this one, or of the superuser, made a local connection.
+
+    None means that too much is open here to ask. `is_ours` tells that a socket at a path is of a mode that no other
+    account can connect to, for systems that cannot say who did.
+    """
+    used = None if transport is None else transport.get_extra_info("socket")
+    if used is None:
+        return False
+    try:
+        # Another object for the socket: those of other event loops are not whole, and their family may be wrong.
+        with socket.socket(fileno=os.dup(used.fileno())) as ours:
+            return _is_unix_peer_user(ours, is_ours) if ours.family == socket.AF_UNIX else _is_tcp_peer_user(ours)
+    except OSError as exc:
+        return None if exc.errno in EXHAUSTED else False
 
 
-def is_users_own(client: tuple[Address, int], server: tuple[Address, int]) -> bool:
-    """Returns whether a local connection belongs to the user who runs this process, or to the superuser."""
-    owner = find_owner(client, server)
-    return owner is not None and owner in (0, os.geteuid())
+def _is_unix_peer_user(ours: socket.socket, is_ours: bool) -> bool:
+    if not hasattr(socket, "SO_PEERCRED"):
+        return is_ours
+    _, uid, _ = struct.unpack("3i", ours.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return _is_user(uid)
+
+
+def _is_tcp_peer_user(ours: socket.socket) -> bool:
+    if ours.family not in (socket.AF_INET, socket.AF_INET6):
+        return False
+    here, there = _end(ours.getsockname()), _end(ours.getpeername())
+    if not here[0].is_loopback:
+        return False
+    if sys.platform != "linux":
+        return there[0].is_loopback  # it cannot be told which account connected
+    return (
+        _is_user(find_owner(there, here)) and ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _ESTABLISHED
+    )
+
+
+def _is_user(uid: int | None) -> bool:
+    return uid in (0, os.geteuid())
+
+
+def _end(name: tuple[str, int]) -> tuple[Address, int]:
+    address = ip_address(name[0].partition("%")[0])
+    return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address, name[1]
 
 
 def find_owner(client: tuple[Address, int], server: tuple[Address, int]) -> int | None:
-    """Returns the user id of the process that made a connection; None if it has closed it, or if that is not known.
+    """Returns the user id of the process that has the client's end of a connection; None if that is not known.
 
-    Raises LimitReached if too much is open here to ask.
+    Raises OSError if too much is open here to ask.
     """
     if client[0].version != server[0].version:
         return None
@@ -51,23 +94,10 @@ def find_owner(client: tuple[Address, int], server: tuple[Address, int]) -> int 
             said = netlink.recv(4096, socket.MSG_DONTWAIT)  # it is answered before `send` returns
     except OSError as exc:
         if exc.errno in EXHAUSTED:
-            raise LimitReached("too much is open in this server; try again later", of_server=True) from exc
+            raise
         return None
     if len(said) < _HEADER.size + _ANSWER.size or _HEADER.unpack_from(said)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
     _, state, _, _, _, _, _, _, owner, inode = _ANSWER.unpack_from(said, _HEADER.size)
     # A connection that no process holds any more has no file; the kernel reports the superuser as its owner.
-    return int(owner) if inode and state != _LISTENS else None
-
-
-def find_out_owner(transport: asyncio.Transport) -> dict[str, bool]:
-    """Returns what the system knows about a connection over a Unix socket; nothing for any other."""
-    used = transport.get_extra_info("socket")
-    if used is None or used.family != socket.AF_UNIX:
-        return {}
-    if not hasattr(socket, "SO_PEERCRED"):
-        return {"is_own": True}  # by the mode of the socket, which no other account can connect to
-    with socket.socket(fileno=os.dup(used.fileno())) as again:  # other event loops have no whole socket here
-        said = again.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", said)
-    return {"is_own": uid in (0, os.geteuid())}
+    return int(owner) if inode and state == _ESTABLISHED else None

@@ -16,6 +16,7 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from kernelbox.base._errors import (
+    EXHAUSTED,
     ApprovalClosed,
     InvalidInput,
     KernelBoxError,
@@ -24,6 +25,7 @@ from kernelbox.base._errors import (
     KernelExists,
     KernelNotFound,
     LimitReached,
+    MissingExtra,
     StartFailed,
     StoreFailed,
 )
@@ -36,6 +38,7 @@ _ANSWERS: tuple[tuple[type[KernelBoxError], int, str], ...] = (
     (KernelBusy, 409, "kernel_busy"),
     (ApprovalClosed, 409, "approval_closed"),
     (InvalidInput, 422, "invalid_request"),
+    (MissingExtra, 422, "not_installed"),
 )
 
 _CODES = {404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large"}
@@ -71,6 +74,11 @@ class RequestRefused(Exception):
 def about_to_end() -> RequestRefused:
     """Returns what is raised for code that arrives while the server is stopping."""
     return RequestRefused(503, "draining", "this server is about to end; try again later", {"Retry-After": "5"})
+
+
+def too_much_open() -> LimitReached:
+    """Returns what is raised where this process can open no more."""
+    return LimitReached("too much is open in this server; try again later", of_server=True)
 
 
 def failure(status: int, code: str, detail: object, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -118,13 +126,15 @@ def answer_to(exc: KernelBoxError | RequestRefused | HTTPException | ClientDisco
         return failure(exc.status_code, _CODES.get(exc.status_code, "failed"), exc.detail, exc.headers)
     if isinstance(exc, ClientDisconnect):  # for the log: no one reads the answer
         return failure(499, "client_gone", "the client has gone before all of its request had come")
-    if isinstance(exc, LimitReached):
-        status, code = (503, "server_full") if exc.of_server else (429, "too_many_requests")
-        return failure(status, code, str(exc), {"Retry-After": str(exc.retry_after)})
     if isinstance(exc, KernelNotFound):
         return failure(404, "kernel_not_found", f"there is no kernel {exc.key!r}; GET /kernels lists the kernels")
     if isinstance(exc, KernelDied):
         return failure(409, "kernel_died", f"the kernel died: {exc.cause}; {AFTER_DEATH}")
+    if isinstance(exc, StoreFailed) and isinstance(exc.__cause__, OSError) and exc.__cause__.errno in EXHAUSTED:
+        exc = too_much_open()
+    if isinstance(exc, LimitReached):
+        status, code = (503, "server_full") if exc.of_server else (429, "too_many_requests")
+        return failure(status, code, str(exc), {"Retry-After": str(exc.retry_after)})
     if isinstance(exc, StoreFailed):  # its sentence names paths, which are the operator's to know
         _log.error("%s", exc)
         return failure(500, "store_failed", "the server cannot use its store; its log says why")

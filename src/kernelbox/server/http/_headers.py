@@ -49,7 +49,10 @@ class HeadAsGet:
 
 _PAGES = ("/docs", "/redoc")
 
-_POLICY = "default-src 'self' 'unsafe-inline' data: blob:; frame-ancestors 'none'; base-uri 'none'; object-src 'none'"
+# What our pages may load: nothing from elsewhere.
+PAGE_POLICY = (
+    "default-src 'self' 'unsafe-inline' data: blob:; frame-ancestors 'none'; base-uri 'none'; object-src 'none'"
+)
 
 
 def contain_pages(app: FastAPI) -> None:
@@ -69,7 +72,7 @@ class _Contained:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["Content-Security-Policy"] = _POLICY
+                MutableHeaders(scope=message)["Content-Security-Policy"] = PAGE_POLICY
             await send(message)
 
         await self._app(scope, receive, with_policy)

@@ -52,3 +52,16 @@ def allow_descriptors() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(ValueError, OSError):  # macOS has a limit below what it says
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def require_overridden(*protocols: type) -> None:
+    """Raises StartFailed if uvicorn has lost a method that one of our protocols limits clients in.
+
+    They are not public API: another version could have other names for them, and the limits would be gone.
+    """
+    for protocol in protocols:
+        ours = [name for name, value in vars(protocol).items() if callable(value) and not name.startswith("_")]
+        gone = [name for name in ours if not any(hasattr(base, name) for base in protocol.__bases__)]
+        if gone:
+            advice = "choose a version that kernelbox's tests have run with, such as 0.54"
+            raise StartFailed(f"uvicorn {uvicorn.__version__} does not have {', '.join(gone)}; {advice}")

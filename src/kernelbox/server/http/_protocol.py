@@ -1,7 +1,6 @@
 """uvicorn's HTTP/1.1, with limits for clients that send without end, are too slow, or have gone.
 
-It also lets what has been found out about a connection be known to the requests that follow: of one over a Unix socket
-from its beginning whether the user made it, since only who holds the socket can ask the system that.
+It also finds out once, when a connection is accepted, whether the user made it, and has all its requests know that.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from kernelbox.server.http._connection_owner import find_out_owner
+from kernelbox.server.http._connection_owner import made_by_user
 
-# Where a request carries what is known of its connection: the same for all that come over it. `is_own` tells whether a
-# process of the user who runs this one made it, or one of the superuser's.
+# Where a request carries whether the user made its connection (`made_by_user`): the same for all that come over it.
 CONNECTION = "kernelbox.connection"
 
 # Where a request that has come whole before it is looked at carries the size of its body.
@@ -44,9 +42,10 @@ class BoundedProtocol(HttpToolsProtocol):
     _receiving = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._known = find_out_owner(transport)
         super().connection_made(transport)
-        self.transport = cast("asyncio.Transport", JoinedWrites(transport, self.loop))
+        joined = JoinedWrites(transport, self.loop)
+        self._made_by_user = joined.made_by_user
+        self.transport = cast("asyncio.Transport", joined)
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -72,7 +71,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._head_timer is None:
             self._expect_head()
         super().on_message_begin()
-        self.scope[CONNECTION] = self._known  # type: ignore[literal-required]  # a key of ours
+        self.scope[CONNECTION] = self._made_by_user  # type: ignore[literal-required]  # a key of ours
 
     def on_headers_complete(self) -> None:
         self._stop_timers()
@@ -169,9 +168,13 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 class JoinedWrites:
-    """Holds a head back until more is written, or until the event loop comes round; all else is the transport's."""
+    """Holds a head back until more is written, or until the event loop comes round; all else is the transport's.
+
+    It also knows who made the connection, for a WebSocket that takes it over.
+    """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self.made_by_user = made_by_user(transport, is_ours=True)
         self._transport = transport
         self._loop = loop
         self.is_closing = transport.is_closing  # asked several times for each request

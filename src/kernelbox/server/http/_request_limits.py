@@ -1,4 +1,4 @@
-"""Limits of the body of a request: its size, and how long its parts may take; and how it is read."""
+"""Limits of the body of a request: its size, how many values it has, and how long its parts may take."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from fastapi import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kernelbox.server.http._failures import failure
+from kernelbox.server.http._failures import RequestRefused, failure
 from kernelbox.server.http._headers import first_of
 from kernelbox.server.http._protocol import BODY_SIZE
+from kernelbox.wire._json import MAX_VALUES, TooLarge, check_shape
 
 # Bytes that must arrive for each second of waiting: a telephone line carries more.
 _SLOWEST = 1_000
@@ -75,6 +76,16 @@ def _announced_size(scope: Scope) -> float:
 
 def _too_large(most: int) -> str:
     return f"the request has more than {most:,} bytes"
+
+
+def check_values(body: bytes) -> None:
+    """Raises RequestRefused for JSON that would take long to read, before it is: nobody else is served meanwhile."""
+    try:
+        check_shape(body, MAX_VALUES)
+    except TooLarge:
+        raise RequestRefused(413, "too_large", f"the request has more than {MAX_VALUES:,} values") from None
+    except ValueError as exc:
+        raise RequestRefused(422, "invalid_request", f"the request is not JSON that can be read: {exc}") from None
 
 
 async def read_body(receive: Receive) -> bytes:

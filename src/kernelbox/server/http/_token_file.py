@@ -1,4 +1,4 @@
-"""Tokens of several callers, from a file that only its owner can read.
+"""Tokens in files that only their owner can read: those of several callers, and one that a server makes for itself.
 
 [[token]]
 name = "alice"                       # sees the kernels whose names begin with "alice:"; without a name, all
@@ -14,7 +14,8 @@ import stat
 import tomllib
 from typing import Any
 
-from kernelbox.base._errors import InvalidInput
+from kernelbox.base._errors import InvalidInput, StoreFailed
+from kernelbox.host.files._home import Home
 from kernelbox.server.http._callers import SCOPES, Caller, Token
 
 _FIELDS = {"name", "secret", "sha256", "scopes"}
@@ -24,6 +25,37 @@ _NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 # Bytes: thousands of tokens.
 _LARGEST = 1024 * 1024
+
+
+# The file of a server's own token, in the home, and bytes that are read of it.
+_OWN = "token"
+_LONGEST_OWN = 1_000
+
+
+class OwnToken:
+    """The token of the servers of a home that were given none; its file is made when the first of them starts.
+
+    The user's own programs need it only to answer approvals. Sandboxed cells cannot see the file.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self.tokens: tuple[Token, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<OwnToken in {self._home.path!r}>"
+
+    def make(self) -> None:
+        """Reads the token, which is made first if it is missing; raises StoreFailed."""
+        if self.tokens:
+            return
+        with self._home.make() as place:
+            try:
+                place.add(_OWN, f"{os.urandom(24).hex()}\n".encode())
+                secret = place.read(_OWN, _LONGEST_OWN).decode().strip()
+            except (OSError, ValueError) as exc:
+                raise StoreFailed(f"the token in {place.path_of(_OWN)!r} cannot be used: {exc}; remove it") from exc
+        self.tokens = (Token.of(secret, name=f"the token in {place.path_of(_OWN)}"),)
 
 
 def read_tokens(path: str) -> tuple[Token, ...]:

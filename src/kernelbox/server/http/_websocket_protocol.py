@@ -11,8 +11,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.exceptions import InvalidState
 from websockets.server import ServerProtocol
 
-from kernelbox.server.http._connection_owner import find_out_owner
-from kernelbox.server.http._protocol import CONNECTION, failure_body, refuse
+from kernelbox.server.http._protocol import CONNECTION, JoinedWrites, failure_body, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +61,9 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self.conn = _Handshakes(max_size=self.config.ws_max_size, logger=self.conn.logger)
 
     async def run_asgi(self) -> None:
-        self.scope[CONNECTION] = find_out_owner(self.transport)  # type: ignore[literal-required]  # a key of ours
+        transport: object = self.transport
+        if isinstance(transport, JoinedWrites):  # of the request that asked for the WebSocket; else nobody is the user
+            self.scope[CONNECTION] = transport.made_by_user  # type: ignore[literal-required]  # a key of ours
         await super().run_asgi()
 
     async def send(self, message: ASGISendEvent) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, to_json
 from starlette.responses import Response, StreamingResponse
 
+from kernelbox.server.http._callers import Caller
 from kernelbox.server.http._long_json import PIECE, cut, dump_in_pieces
 from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.wire._json import dump
@@ -30,9 +31,9 @@ class JsonAnswer(Response):
             return dump(content)
 
 
-def answer_with(result: ExecutionResult) -> Response:
+def answer_with(result: ExecutionResult, caller: Caller) -> Response:
     """Returns an answer with a result; a long one is encoded while it is sent."""
-    described = describe_result(result)
+    described = describe_result(result, caller)
     if _is_long(result):
         return StreamingResponse(dump_in_pieces(described), media_type=_JSON)
     return JsonAnswer(described)
@@ -45,15 +46,16 @@ def answer_with_json(data: bytes, headers: Mapping[str, str] | None = None, *, m
     return Response(data, headers=headers, media_type=media_type)
 
 
-async def encode_result(result: ExecutionResult) -> bytes:
+async def encode_result(result: ExecutionResult, caller: Caller) -> bytes:
     """Returns a result as JSON; other requests are served while a long one is encoded."""
-    described = describe_result(result)
+    described = describe_result(result, caller)
     return await in_thread(lambda: b"".join(dump_in_pieces(described))) if _is_long(result) else dump(described)
 
 
-def describe_result(result: ExecutionResult) -> dict[str, Any]:
-    """Returns a result as answers and events have it."""
+def describe_result(result: ExecutionResult, caller: Caller) -> dict[str, Any]:
+    """Returns a result as answers and events have it, with the name that the caller has for the kernel."""
     described = result.to_dict()
+    described["name"] = result.name.removeprefix(caller.prefix)
     described["images"] = [image_address(path) for path in result.images]
     return described
 

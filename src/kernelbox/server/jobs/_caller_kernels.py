@@ -18,16 +18,18 @@ from kernelbox.wire._layout import is_kernel_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
-    from typing import Any
+    from typing import Any, TypeVar
 
     from kernelbox.core._executor_values import Variable
-    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.core._options import KernelOptions
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.server.http._callers import Caller
     from kernelbox.shells._asyncio_kernels import AsyncKernels
+
+    T = TypeVar("T")
 
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -73,7 +75,7 @@ class CallerKernels:
             return await self.get(_id_of(key))
         return self._require(record, key)
 
-    async def kernel(self, key: str) -> Kernel:
+    async def kernel(self, key: str) -> KernelHandle:
         """Returns a handle to an existing kernel, alive or dead; raises KernelNotFound."""
         try:
             kernel = await self._kernels.kernel(self._full(key))
@@ -101,7 +103,7 @@ class CallerKernels:
         """Has one request of the caller's at a time, at all servers on the home, do what this is about."""
         return self._kernels.alone(f"{self._caller.prefix}{about}")
 
-    async def use(self, name: str) -> Kernel:
+    async def use(self, name: str) -> KernelHandle:
         """Returns the kernel for a cell that is sent to a name; one that died since it was last used is dead, once.
 
         A caller that may not open kernels gets an existing one; raises RequestRefused if there is none.
@@ -112,7 +114,7 @@ class CallerKernels:
         self._noted["kernel_id"] = kernel.record.kernel_id
         return kernel
 
-    async def _kernel_that_is_there(self, name: str) -> Kernel:
+    async def _kernel_that_is_there(self, name: str) -> KernelHandle:
         try:
             return await self.kernel(name)
         except KernelNotFound as exc:
@@ -130,6 +132,10 @@ class CallerKernels:
     async def variables(self, key: str) -> list[Variable]:
         """Returns what lives in a kernel."""
         return await self._kernels.variables(await self._id(key))
+
+    async def look_back(self, key: str, read: Callable[[KernelHandle], T]) -> T:
+        """Calls a function in a thread with a handle to a kernel, alive or dead: to read its history."""
+        return await self._kernels.look_back(await self._id(key), read)
 
     async def interrupt(self, key: str) -> bool:
         """Interrupts what holds a kernel; returns whether anything did."""

@@ -15,6 +15,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.server.http._failures import RequestRefused, describe_failure
 from kernelbox.server.http._long_json import PIECE, cut
+from kernelbox.server.http._request_limits import check_values
 
 Event = tuple[int, str, bytes | bytearray]
 Events = AsyncGenerator[Event]
@@ -136,8 +137,10 @@ async def receive_message(socket: WebSocket) -> dict[str, Any]:
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message.get("code", 1005))
     text = message.get("text")
+    data = message.get("bytes") or b"" if text is None else text.encode("utf-8", "surrogatepass")
+    check_values(data)
     try:
-        value = json.loads(text if text is not None else message.get("bytes", b""))
+        value = json.loads(data)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):

@@ -9,15 +9,16 @@ from functools import lru_cache
 from typing import Literal
 
 from kernelbox.base._errors import LimitReached
-from kernelbox.core._arguments import check_language, check_limit, check_timeout
+from kernelbox.core._arguments import check_budget, check_language, check_output_limit, check_timeout
 from kernelbox.core._cell_options import CellOptions
-from kernelbox.core._kernel import Kernel
+from kernelbox.core._kernel_handle import KernelHandle
 from kernelbox.host.files._home import Home
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.server._service_options import ServiceOptions
 from kernelbox.server.http._failures import RequestRefused, about_to_end, sentence_about
 from kernelbox.server.http._metrics import Metrics
 from kernelbox.server.http._tracing import CellSpan
+from kernelbox.server.jobs._answers import image_address
 from kernelbox.server.jobs._draining import Drained, drain
 from kernelbox.shells._asyncio_kernels import AsyncKernels
 from kernelbox.wire._results import ExecutionResult
@@ -61,7 +62,7 @@ class Executions:
 
     async def run(
         self,
-        kernel: Kernel,
+        kernel: KernelHandle,
         code: str,
         options: CellOptions,
         *,
@@ -127,6 +128,7 @@ class Executions:
         timeout: float | None = None,
         approve: Approve | None = None,
         output_char_limit: int | None = None,
+        budget: int | None = None,
     ) -> CellOptions:
         """Returns what a request wants a cell run with; raises InvalidInput.
 
@@ -136,9 +138,11 @@ class Executions:
         return CellOptions(
             check_language(language),
             check_timeout(timeout, config.execution_timeout),
-            check_limit(output_char_limit, config.output_char_limit),
+            check_output_limit(output_char_limit, config.output_char_limit),
             self._home,
             describe=sentence_about,
+            address=image_address,
+            budget=check_budget(budget),
             policy=self._options.policy,
             shell="ask" if approve in ("ask", "none") else "accept",
             tools="accept" if approve == "all" else "ask",

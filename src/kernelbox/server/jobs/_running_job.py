@@ -13,6 +13,7 @@ from kernelbox.core._executor_values import ToolEvent
 from kernelbox.core.approvals._requests import ApprovalRequest
 from kernelbox.host.store._job_journal import JobEntry, Journal
 from kernelbox.host.store._record import now
+from kernelbox.server.http._callers import Caller
 from kernelbox.server.http._failures import RequestRefused, describe_failure
 from kernelbox.server.http._long_json import PIECE
 from kernelbox.server.jobs._answers import encode_result, image_address
@@ -111,7 +112,7 @@ class RunningJob:
             await self._fail(describe_failure(None))
             raise
         else:
-            self.result = await encode_result(result)
+            self.result = await encode_result(result, Caller(self._record.get("caller", "")))
             await self._end("result", b"".join((b'{"result":', self.result, b"}")), {})
         finally:
             if self._looking is not None:

@@ -11,15 +11,16 @@ from kernelbox import __version__
 from kernelbox.api._configured import kernels
 from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._extras import require
 from kernelbox.core._options import KernelOptions
 from kernelbox.core.approvals._policy import ApprovalPolicy
 from kernelbox.server.jupyter._channel_options import ChannelRules, KernelAccess
 from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
-from kernelbox.server.jupyter._zeromq import ConnectionFile, Sockets, until_the_end
 from kernelbox.shells._asyncio_kernels import AsyncKernels
 from kernelbox.tools._toolbox import Toolbox
 
-# Seconds. A front end that has asked for the end gets its reply before the sockets are closed.
+# Seconds. A front end gets the reply to its wish for the end, or the last words of a kernel that has died, before the
+# sockets are closed; a kernel that another client restarts is back by then.
 _LAST_REPLY = 0.2
 
 # The variable in which Jupyter says which process started a kernel.
@@ -28,11 +29,22 @@ _PARENT_VARIABLE = "JPY_PARENT_PID"
 
 async def run(connection_file: str, name: str | None) -> None:
     """Serves a kernel until a front end shuts it down: a new one, or the one of a name, which stays."""
+    require("jupyter")
+    from kernelbox.server.jupyter._zeromq import ConnectionFile, Sockets, until_the_end
+
     file = ConnectionFile.read(connection_file)
     new = KernelOptions(cwd=os.getcwd(), lifetime="kernel" if name else "process")
     reached = AsyncKernels(kernels(), new, Toolbox(kernels().config), advice="restart it")
     record = await (reached.open(name) if name else reached.create(f"jupyter-{os.urandom(6).hex()}"))
     asked_to_end = asyncio.Event()
+    dying: asyncio.TimerHandle | None = None
+
+    def see_life(alive: bool) -> None:
+        """Ends this process with its kernel: that is how Jupyter learns of a death."""
+        nonlocal dying
+        if dying is not None:
+            dying.cancel()
+        dying = None if alive else asyncio.get_running_loop().call_later(_LAST_REPLY, asked_to_end.set)
 
     async def end(restart: bool) -> None:
         """Ends this process soon; Jupyter starts another to restart a kernel, so a named one is restarted here."""
@@ -42,7 +54,10 @@ async def run(connection_file: str, name: str | None) -> None:
 
     rules = ChannelRules(ApprovalPolicy(), reached, __version__)
     channels = FrontEndChannels(
-        KernelAccess(lambda: reached.kernel(record.kernel_id), lambda: reached.interrupt(record.kernel_id), end), rules
+        KernelAccess(
+            lambda: reached.kernel(record.kernel_id), lambda: reached.interrupt(record.kernel_id), end, see_life
+        ),
+        rules,
     )
     sockets = Sockets(file)
     serving = asyncio.ensure_future(sockets.serve(channels))

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-
+from kernelbox.shells._asyncio_workplace import note_nothing
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Awaitable, Callable
     from typing import Protocol
 
-    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.core.approvals._policy import ApprovalPolicy
-    from kernelbox.host.store._record import KernelRecord
     from kernelbox.server.jupyter._front_end_message import JupyterMessage
     from kernelbox.shells._asyncio_kernels import AsyncKernels
-    from kernelbox.wire._results import ExecutionResult
+    from kernelbox.shells._asyncio_workplace import Noted
 
     class FrontEnd(Protocol):
         """One connected front end."""
@@ -27,19 +24,18 @@ if TYPE_CHECKING:
             ...
 
 
-@contextlib.contextmanager
-def take_no_notes(record: KernelRecord, language: str) -> Iterator[Callable[[ExecutionResult], None]]:
-    """Notes nothing of a cell."""
-    yield lambda result: None
-
-
 @dataclass(frozen=True, slots=True)
 class KernelAccess:
-    """The kernel behind the channels: how to find its handle, interrupt it, and end it (True: to start it anew)."""
+    """The kernel behind the channels: how to find its handle, interrupt it, and end it (True: to start it anew).
 
-    find: Callable[[], Awaitable[Kernel]]
+    `on_life` is called with False when the kernel has died, and with True when it has been restarted. A front end that
+    finds out about deaths by that means gets no reply to the cell that the kernel died in.
+    """
+
+    find: Callable[[], Awaitable[KernelHandle]]
     interrupt: Callable[[], Awaitable[object]]
     end: Callable[[bool], Awaitable[object]]
+    on_life: Callable[[bool], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +46,6 @@ class ChannelRules:
     kernels: AsyncKernels
     version: str
     # Holds a place for a cell in a kernel, or raises why there is none; the function takes the result.
-    noted: Callable[[KernelRecord, str], AbstractContextManager[Callable[[ExecutionResult], None]]] = take_no_notes
+    noted: Noted = note_nothing
     # Returns the sentence about a failure for a front end.
     describe: Callable[[Exception], str] = str

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # What a `history_request` may say besides its kind and `raw`.
 _HISTORY = ("session", "start", "stop", "n", "pattern", "unique", "output")
 
-# In the metadata of the reply to a cell whose kernel died; what a cell raises can have any name.
+# In the metadata of the reply to a cell whose kernel died: why it did. What a cell raises can have any name.
 DIED = "kernelbox.died"
 
 # In the metadata of an `execute_request`: the directory that the cell begins in, and that is gone back to after it.
@@ -39,6 +39,7 @@ class Exchange:
         self.request = request
         self._author = author
         self._count: int | None = None
+        self._started = ""
 
     def __repr__(self) -> str:
         return f"<Exchange {self.request.kind} {self.request.id}>"
@@ -48,6 +49,7 @@ class Exchange:
         return _flag(self.request.content, "silent", False)
 
     def begin(self) -> JupyterMessage:
+        self._started = self._author.clock()
         return self._author.status("busy", self.request.header)
 
     def end(self) -> JupyterMessage:
@@ -85,17 +87,23 @@ class Exchange:
         """Returns the reply to the request."""
         channel: Channel = "control" if self.request.channel == "control" else "shell"
         kind = f"{self.request.kind.removesuffix('_request')}_reply"
-        return self._author.write(channel, kind, content, self.request.header, metadata=metadata)
+        said = {"started": self._started, **(metadata or {})} if self._started else metadata
+        return self._author.write(channel, kind, content, self.request.header, metadata=said)
 
-    def reply_to_cell(self, result: ExecutionResult, expressions: dict[str, Any]) -> JupyterMessage:
-        """Returns the reply to an `execute_request` that has come to its end; its metadata say if the kernel died."""
+    def reply_to_cell(
+        self, result: ExecutionResult, expressions: dict[str, Any], payload: list[dict[str, Any]]
+    ) -> JupyterMessage:
+        """Returns the reply to an `execute_request` that has come to its end; its metadata say if the kernel died.
+
+        A cell that has asked for the end of its kernel, by `exit`, did not fail.
+        """
         count = self._count if result.execution_count is None else result.execution_count
-        if result.error is not None:
+        metadata = {DIED: result.error.evalue} if result.error is not None and result.ending == "died" else {}
+        if result.error is not None and not asks_to_exit(payload):
             content = {"status": "error", **result.error.to_dict(), "execution_count": count}
-            metadata = {DIED: True} if result.ending == "died" else {}
-            return self.reply({**content, "payload": [], "user_expressions": {}}, metadata)
-        content = {"status": "ok", "execution_count": count, "payload": [], "user_expressions": expressions}
-        return self.reply(content)
+            return self.reply({**content, "payload": payload, "user_expressions": {}}, metadata)
+        content = {"status": "ok", "execution_count": count, "payload": payload, "user_expressions": expressions}
+        return self.reply(content, metadata)
 
     def ask_for_input(self, prompt: str, *, password: bool) -> JupyterMessage:
         """Returns the question that a cell puts to the person at the front end."""
@@ -126,6 +134,11 @@ class Exchange:
         return content
 
 
+def asks_to_exit(payload: list[dict[str, Any]]) -> bool:
+    """Tells whether a cell has asked its kernel to end, as IPython's `exit` does."""
+    return any(part.get("source") == "ask_exit" and not part.get("keepkernel") for part in payload)
+
+
 def failure(ename: str, evalue: str) -> dict[str, Any]:
     """Returns the content of a reply that says why there is no other."""
     return {"status": "error", "ename": ename, "evalue": evalue, "traceback": [f"{ename}: {evalue}"]}
@@ -143,6 +156,7 @@ def read_cell(request: JupyterMessage, execution_id: str, *, approve_shell: bool
         silent=silent,
         store_history=_flag(content, "store_history", True) and not silent,
         allow_stdin=_flag(content, "allow_stdin", True),
+        payloads=True,
         approve_shell=approve_shell,
         restore_cwd=_text(request.metadata, RESTORE_CWD),
         parent=request.id[:MAX_PARENT],

@@ -7,22 +7,15 @@ import dataclasses
 from kernelbox.core._cell_options import CellOptions
 from kernelbox.shells._asyncio_cell import InputRequest
 from kernelbox.shells._asyncio_watch import Lent
-from kernelbox.wire._messages import (
-    Begun,
-    Clear,
-    Comm,
-    Display,
-    Done,
-    Output,
-    Started,
-)
+from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Output, Payload, Started
 from kernelbox.wire._results import ExecutionResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from typing import Any
 
-    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.server.jupyter._channel_options import ChannelRules, FrontEnd
     from kernelbox.server.jupyter._exchange import Exchange
     from kernelbox.server.jupyter._front_end_message import JupyterMessage
@@ -48,12 +41,13 @@ class FrontEndCell:
         self._front_end: FrontEnd | None = front_end
         self._exchange = exchange
         self._others = others
+        self.payload: list[dict[str, Any]] = []  # what the front end is to do when the cell has ended
         self._questions: dict[str, InputRequest] = {}  # by the id of the message that put it to the front end
 
     @classmethod
     async def begin(
         cls,
-        place: Kernel | Lent,
+        place: KernelHandle | Lent,
         request: Execute,
         front_end: FrontEnd,
         exchange: Exchange,
@@ -86,6 +80,8 @@ class FrontEndCell:
                     case Started() | Output() | Display() | Clear() | Comm():
                         for message in self._exchange.broadcast(event):
                             yield message
+                    case Payload():
+                        self.payload.append(event.content)
                     case InputRequest():
                         await self._ask_for_input(event)
         finally:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections import deque
 from datetime import UTC, datetime
 
-from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._errors import KernelBoxError, KernelDied, KernelNotFound
 from kernelbox.host._engines import engine_named
 from kernelbox.host.engines._kernelspecs import language_of
-from kernelbox.server.jupyter._channel_options import take_no_notes
 from kernelbox.server.jupyter._exchange import (
+    DIED,
     Exchange,
+    asks_to_exit,
     failure,
     read_cell,
     read_comm,
@@ -25,9 +25,11 @@ from kernelbox.server.jupyter._front_end_cell import FrontEndCell
 from kernelbox.server.jupyter._front_end_message import TIME_FORMAT, Author
 from kernelbox.server.jupyter._kernel_info import NO_DEBUGGER, debug_refusal, kernel_info
 from kernelbox.server.jupyter._other_clients import OtherClients
+from kernelbox.server.jupyter._request_line import RequestLine
 from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.shells._asyncio_run import query
 from kernelbox.shells._asyncio_watch import Ended, KernelWatch, Lent, Missed, Restarted
+from kernelbox.shells._asyncio_workplace import note_nothing
 from kernelbox.wire._messages import Output
 from kernelbox.wire._schema import COMM_KINDS
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from typing import Any
 
-    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.server.jupyter._channel_options import ChannelRules, FrontEnd, KernelAccess
     from kernelbox.server.jupyter._front_end_message import JupyterMessage
     from kernelbox.wire._messages import Execute
@@ -45,8 +47,8 @@ if TYPE_CHECKING:
 # Requests that wait; a front end that runs a large notebook at once sends a few hundred.
 _MOST_WAITING = 10_000
 
-# Requests that are served at once, at the same time: a person interrupts a kernel once or twice.
-_MOST_AT_ONCE = 100
+# Requests on control that wait: a person interrupts a kernel once or twice.
+_MOST_CONTROL = 100
 
 # Seconds that a Jupyter kernel has to describe itself; one that is busy is described by us.
 _INFO_PATIENCE = 2.0
@@ -56,22 +58,23 @@ _STOP_PATIENCE = 5.0
 
 _MISSED = "the connection to the kernel was lost for a moment; what it said meanwhile is missing here"
 
-# What is served at once, also while a cell runs and whichever channel it comes on.
-_AT_ONCE = ("interrupt_request", "shutdown_request", "debug_request")
+# What is not held up by a cell, whichever channel it comes on, and what waits for its turn among the cells.
+_CONTROL = ("interrupt_request", "shutdown_request", "debug_request")
+_CELLS = ("execute_request", *COMM_KINDS)
 
 
 class FrontEndChannels:
-    """Serves the front ends of one kernel: requests on shell one after the other, the others at once."""
+    """Serves the front ends of one kernel: requests on shell one after the other, and those on control beside them."""
 
     def __init__(self, reached: KernelAccess, rules: ChannelRules) -> None:
         self._reached = reached
         self._rules = rules
         self.author = Author(os.urandom(16).hex(), _now)
         self._front_ends: set[FrontEnd] = set()
-        self._waiting: deque[tuple[FrontEnd, JupyterMessage]] = deque()
+        self._shell = RequestLine(_MOST_WAITING, self._serve)
+        self._control = RequestLine(_MOST_CONTROL, self._serve)
         self._aborted: set[str] = set()
         self._cell: FrontEndCell | None = None
-        self._worker: asyncio.Task[None] | None = None
         self._at_once: set[asyncio.Task[None]] = set()
         self._watch = KernelWatch(reached.find)
         self._others = OtherClients(self.author)
@@ -80,12 +83,15 @@ class FrontEndChannels:
         self._death_told = False
 
     def __repr__(self) -> str:
-        return f"<FrontEndChannels of {len(self._front_ends)} front ends, {len(self._waiting)} requests waiting>"
+        return f"<FrontEndChannels of {len(self._front_ends)} front ends, {len(self._shell.waiting)} requests waiting>"
 
     @property
     def unused(self) -> bool:
         """Whether no front end is connected, and nothing runs for one that was."""
-        return not self._front_ends and self._worker is None and not self._at_once
+        return not self._front_ends and not self._tasks()
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [task for task in (self._shell.worker, self._control.worker, *self._at_once) if task is not None]
 
     def attach(self, front_end: FrontEnd) -> None:
         """Takes a front end; it is told from now on what the kernel says, in the cells of all clients."""
@@ -102,19 +108,20 @@ class FrontEndChannels:
     @property
     def working(self) -> asyncio.Task[None] | None:
         """What serves the requests that wait, while there are any."""
-        return self._worker
+        return self._shell.worker
 
     async def stop(self) -> None:
         """Interrupts the cell that runs, so that its front end is told; one that does not stop is left to `close`."""
-        if (working := self._worker) is not None:
+        if (working := self._shell.worker) is not None:
             with contextlib.suppress(KernelBoxError):  # it has gone meanwhile
                 await self._reached.interrupt()
             await asyncio.wait({working}, timeout=_STOP_PATIENCE)
 
     async def close(self) -> None:
         """Interrupts what runs for front ends, and returns when it has ended."""
-        self._waiting.clear()
-        tasks = [task for task in (self._worker, *self._at_once) if task is not None]
+        self._shell.waiting.clear()
+        self._control.waiting.clear()
+        tasks = self._tasks()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -134,21 +141,14 @@ class FrontEndChannels:
         elif request.channel == "stdin":
             if self._cell is not None:
                 self._cell.answer_input(front_end, request)
-        elif request.channel == "control" or request.kind in _AT_ONCE:
-            if len(self._at_once) < _MOST_AT_ONCE:
-                self._begin(self._serve(front_end, request))
-            else:
-                self._refuse_for_now(front_end, request, _MOST_AT_ONCE)
-        elif len(self._waiting) < _MOST_WAITING:
-            self._waiting.append((front_end, request))
-            if self._worker is None:
-                self._worker = asyncio.get_running_loop().create_task(self._work())
+        elif request.kind == "shutdown_request":  # also while an interrupt waits for a kernel that does not answer
+            self._begin(self._serve(front_end, request))
         else:
-            self._refuse_for_now(front_end, request, _MOST_WAITING)
-
-    def _refuse_for_now(self, front_end: FrontEnd, request: JupyterMessage, most: int) -> None:
-        sentence = f"{most:,} requests wait for this kernel already; wait for some, or interrupt it"
-        self._refuse(front_end, request, "QueueFull", sentence)
+            beside = request.kind not in _CELLS and (request.channel == "control" or request.kind in _CONTROL)
+            line = self._control if beside else self._shell
+            if not line.add(front_end, request):
+                sentence = f"{line.most:,} requests wait for this kernel already; wait for some, or interrupt it"
+                self._refuse(front_end, request, "QueueFull", sentence)
 
     def _refuse(self, front_end: FrontEnd, request: JupyterMessage, ename: str, sentence: str) -> None:
         self._begin(front_end.send(Exchange(self.author, request).reply(failure(ename, sentence))))
@@ -169,7 +169,7 @@ class FrontEndChannels:
 
     def abort_waiting(self) -> None:
         """Has the cells that wait not run any more."""
-        self._aborted |= {request.id for _, request in self._waiting if request.kind == "execute_request"}
+        self._aborted |= {request.id for _, request in self._shell.waiting if request.kind == "execute_request"}
 
     # -- what becomes of the kernel --------------------------------------------------------------------------
 
@@ -184,6 +184,7 @@ class FrontEndChannels:
                         await self._tell_end(cause)
                     case Restarted():
                         self._death_told = False
+                        self._tell_life(True)
                         await self._broadcast_all(self._others.lose())
                         await self._say("restarting")
                         await self._say("idle")
@@ -198,6 +199,11 @@ class FrontEndChannels:
             await self._broadcast_all(self._note(f"the kernel is dead: {cause}; its variables are lost; restart it"))
         self._death_told = True
         await self._say("dead")
+        self._tell_life(False)
+
+    def _tell_life(self, alive: bool) -> None:
+        if self._reached.on_life is not None:
+            self._reached.on_life(alive)
 
     async def _say(self, state: str) -> None:
         if state != self._said:
@@ -209,22 +215,18 @@ class FrontEndChannels:
 
     # -- serving ---------------------------------------------------------------------------------------------
 
-    async def _work(self) -> None:
-        """Serves what waits, in order."""
-        try:
-            while self._waiting:
-                await self._serve(*self._waiting.popleft())
-                await asyncio.sleep(0)  # thousands may wait of which none takes any time, and others are served too
-        finally:
-            self._worker = None
-
     async def _serve(self, front_end: FrontEnd, request: JupyterMessage) -> None:
         exchange = Exchange(self.author, request)
         await self._broadcast(exchange.begin())
         try:
             reply = await self._answer(front_end, exchange)
         except (KernelBoxError, OSError, ValueError) as exc:
-            reply = exchange.reply(failure(type(exc).__name__, self._rules.describe(exc)))
+            reply = exchange.reply(
+                failure(type(exc).__name__, self._rules.describe(exc)),
+                {DIED: str(exc)} if isinstance(exc, KernelDied | KernelNotFound) else {},
+            )
+        if self._reached.on_life is not None and reply is not None and _tells_death(reply):
+            return  # its front end finds out by itself, as of any kernel that dies
         if reply is not None and request.kind not in COMM_KINDS:  # to which there is none
             await front_end.send(reply)
         await self._broadcast(exchange.end())
@@ -270,32 +272,35 @@ class FrontEndChannels:
     async def _run_cell(self, front_end: FrontEnd, exchange: Exchange) -> JupyterMessage:
         request = exchange.request
         cell = read_cell(request, _new_id(), approve_shell=self._holds_commands)
-        result = await self._run(front_end, exchange, cell)
+        result, payload = await self._run(front_end, exchange, cell)
         if result.error is not None and stops_on_error(request):
             self.abort_waiting()
         expressions = read_expressions(request)
         if result.error is None and expressions:
             asked = await query(await self._reached.find(), "expressions", {"expressions": expressions}, timeout=None)
             expressions = asked.get("user_expressions", {})
-        return exchange.reply_to_cell(result, expressions)
+        return exchange.reply_to_cell(result, expressions, payload)
 
-    async def _run(self, front_end: FrontEnd, exchange: Exchange, request: Execute) -> ExecutionResult:
+    async def _run(
+        self, front_end: FrontEnd, exchange: Exchange, request: Execute
+    ) -> tuple[ExecutionResult, list[dict[str, Any]]]:
+        """Runs a cell; returns its result, and what its front end is to do then."""
         place = await self._watch.take() or await self._reached.find()
         with self._noted(place, request) as note:
             cell = await FrontEndCell.begin(place, request, front_end, exchange, self._others, self._rules)
             await self._follow_cell(cell, exchange, request)
             note(cell.result)
         result = cell.result
-        if result.error is not None:
+        if result.error is not None and not asks_to_exit(cell.payload):
             for message in exchange.fail(result.error):
                 await self._broadcast(message)
         self._death_told |= result.ending == "died"
-        return result
+        return result, cell.payload
 
     @contextlib.contextmanager
-    def _noted(self, place: Kernel | Lent, request: Execute) -> Iterator[Callable[[ExecutionResult], None]]:
+    def _noted(self, place: KernelHandle | Lent, request: Execute) -> Iterator[Callable[[ExecutionResult], None]]:
         """Has a cell noted; what comes for comms is none: a widget that is moved sends hundreds."""
-        noted = take_no_notes if request.language == "comm" else self._rules.noted
+        noted = note_nothing if request.language == "comm" else self._rules.noted
         kernel = place.kernel if isinstance(place, Lent) else place
         with contextlib.ExitStack() as ending:
             try:
@@ -309,8 +314,7 @@ class FrontEndChannels:
     async def _follow_cell(self, cell: FrontEndCell, exchange: Exchange, request: Execute) -> None:
         """Tells all front ends what a cell says until it has ended."""
         self._cell = cell
-        if request.language != "comm":
-            self._others.follow_up(exchange)
+        self._others.follow_up(request.id, exchange.request)
         try:
             async with contextlib.aclosing(cell.messages()) as messages:
                 async for message in messages:
@@ -339,6 +343,10 @@ class FrontEndChannels:
         for front_end in list(self._front_ends):
             with contextlib.suppress(ConnectionError):  # it has gone this moment
                 await front_end.send(message)
+
+
+def _tells_death(reply: JupyterMessage) -> bool:
+    return DIED in reply.metadata and reply.content["status"] == "error"
 
 
 def _new_id() -> str:

@@ -68,7 +68,7 @@ class Author:
 
     def __init__(self, session: str, clock: Callable[[], str]) -> None:
         self._session = session
-        self._clock = clock
+        self.clock = clock
         self._count = 0
 
     def write(
@@ -88,7 +88,7 @@ class Author:
             "msg_type": kind,
             "session": self._session,
             "username": "kernelbox",
-            "date": self._clock(),
+            "date": self.clock(),
             "version": PROTOCOL_VERSION,
         }
         return JupyterMessage(channel, header, parent or {}, metadata or {}, content, buffers)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # Whose request the cell of another client is said to be.
 _SESSION = "kernelbox"
 
+# Cells whose tasks may still write: what belongs to an older one is told with the last.
+_MOST_CELLS = 1_000
+
 
 class OtherClients:
     """Follows the cells of other clients, one at a time."""
@@ -28,13 +31,20 @@ class OtherClients:
         self._author = author
         self._running: tuple[str, Exchange] | None = None  # the cell of another client, by its id
         self._last = Exchange(author, JupyterMessage("shell", {}))
+        self._cells: dict[str, Exchange] = {}  # by the ids of their executions
 
     def __repr__(self) -> str:
         return f"<OtherClients {'running' if self._running else 'at rest'}>"
 
-    def follow_up(self, exchange: Exchange) -> None:
-        """Notes which cell was the last to run, for what comes after it."""
-        self._last = exchange
+    def follow_up(self, execution_id: str, request: JupyterMessage) -> None:
+        """Notes which cell runs, for what comes after it, and for the tasks that it makes."""
+        # Without its content, which may be long.
+        exchange = Exchange(self._author, JupyterMessage("shell", request.header))
+        if request.kind == "execute_request":
+            self._last = exchange
+        self._cells[execution_id] = exchange
+        if len(self._cells) > _MOST_CELLS:
+            del self._cells[next(iter(self._cells))]
 
     def tell(self, news: News) -> list[JupyterMessage]:
         """Returns the broadcasts for a message that belongs to no request of a front end."""
@@ -43,8 +53,7 @@ class OtherClients:
                 exchange = Exchange(self._author, _request(news))
                 told = [*self.lose(), exchange.begin()]
                 self._running = (news.id, exchange)
-                if exchange.request.kind == "execute_request":
-                    self._last = exchange
+                self.follow_up(news.id, exchange.request)
                 return [*told, *exchange.broadcast(Started(news.id, news.execution_count))]
             case Done():
                 return self._end(news)
@@ -66,7 +75,7 @@ class OtherClients:
     def _exchange_of(self, execution_id: str) -> Exchange:
         if self._running is not None and self._running[0] == execution_id:
             return self._running[1]
-        return self._last
+        return self._cells.get(execution_id, self._last)
 
 
 def _request(begun: Begun) -> JupyterMessage:

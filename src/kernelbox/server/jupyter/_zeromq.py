@@ -79,7 +79,7 @@ class Sockets:
 
     async def serve(self, channels: FrontEndChannels) -> None:
         """Gives requests to the channels, and sends what they say, until it is cancelled."""
-        channels.attach(_Everyone(self))
+        channels.attach(_FrontEnd(self, None))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._echo())
             for name in ("shell", "control", "stdin"):
@@ -105,8 +105,7 @@ class Sockets:
             except (ValueError, TypeError, KeyError, BadMessage):
                 continue  # not signed with the key, or no message
             identity = b"".join(identities[:1])
-            front_end = self._front_ends.setdefault(identity, _FrontEnd(self, identity))
-            channels.take(front_end, message)
+            channels.take(self._front_ends.setdefault(identity, _FrontEnd(self, identity)), message)
 
     async def _echo(self) -> None:
         """Tells front ends that this process is there."""
@@ -123,24 +122,14 @@ def _read(channel: Channel, said: dict[str, Any]) -> JupyterMessage:
 
 
 class _FrontEnd:
-    """One front end, for its replies and questions; what all are told reaches it through iopub."""
+    """One front end, for its replies and questions; without an identity all of them, behind iopub."""
 
-    def __init__(self, sockets: Sockets, identity: bytes) -> None:
+    def __init__(self, sockets: Sockets, identity: bytes | None) -> None:
         self._sockets = sockets
         self._identity = identity
 
     async def send(self, message: JupyterMessage) -> None:
-        await self._sockets.send(message, self._identity)
-
-
-class _Everyone:
-    """All front ends, behind one socket."""
-
-    def __init__(self, sockets: Sockets) -> None:
-        self._sockets = sockets
-
-    async def send(self, message: JupyterMessage) -> None:
-        await self._sockets.send(message, message.kind.encode())
+        await self._sockets.send(message, message.kind.encode() if self._identity is None else self._identity)
 
 
 async def until_the_end(serving: asyncio.Future[None], asked_to_end: asyncio.Event, parent: int | None) -> None:
@@ -151,7 +140,7 @@ async def until_the_end(serving: asyncio.Future[None], asked_to_end: asyncio.Eve
     lifeline = _open_lifeline(parent)
     if lifeline >= 0:
         loop.add_reader(lifeline, asked_to_end.set)
-    ending = asyncio.ensure_future(_wait(asked_to_end))
+    ending: asyncio.Future[Any] = asyncio.ensure_future(asked_to_end.wait())
     try:
         await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -159,10 +148,6 @@ async def until_the_end(serving: asyncio.Future[None], asked_to_end: asyncio.Eve
         if lifeline >= 0:
             loop.remove_reader(lifeline)
             os.close(lifeline)
-
-
-async def _wait(event: asyncio.Event) -> None:
-    await event.wait()
 
 
 def _open_lifeline(pid: int | None) -> int:

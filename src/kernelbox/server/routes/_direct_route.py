@@ -19,7 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.server.http._failures import RequestRefused, answer_to
-from kernelbox.server.http._request_limits import Replayed, read_body
+from kernelbox.server.http._request_limits import Replayed, check_values, read_body
+from kernelbox.server.routes._app_state import require_need
 from kernelbox.server.routes._models import ExecuteBody
 
 Endpoint = Callable[[str, ExecuteBody, Request], Awaitable[Response]]
@@ -42,9 +43,11 @@ class DirectRoutes:
         endpoint, key = found
         answer: Response
         try:
+            require_need(Request(scope), endpoint)
             raw = await read_body(receive)
+            check_values(raw)
             body = ExecuteBody.model_validate_json(raw)
-        except (HTTPException, ClientDisconnect) as exc:
+        except (HTTPException, ClientDisconnect, RequestRefused) as exc:
             answer = answer_to(exc)
         except ValidationError:
             await self._app(scope, Replayed(raw, receive), send)

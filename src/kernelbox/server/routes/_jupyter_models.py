@@ -1,12 +1,38 @@
-"""What Jupyter's kernel API sends and takes, as its documents have it."""
+"""What Jupyter's kernel API sends and takes, as its documents have it, and as leniently as Jupyter takes it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Request, Response
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from starlette.datastructures import MutableHeaders
 
+from kernelbox.server.jupyter._kernel_info import SPEC_NAME
+from kernelbox.server.routes._app_state import CheckedRoute
 from kernelbox.server.routes._models import Few
+
+
+class JupyterRoute(CheckedRoute):
+    """A route that takes a body for JSON whatever its Content-Type says, as Jupyter does: many clients send none."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_json(request: Request) -> Response:
+            MutableHeaders(scope=request.scope)["Content-Type"] = "application/json"
+            return await handle(Request(request.scope, request.receive))
+
+        return handle_json
+
+
+def _find_native(name: str | None) -> str | None:
+    """Returns the name of our own kernel for what Jupyter's clients call the kernel of the server's own Python."""
+    return SPEC_NAME if name == "python" else name or None
+
+
+_SpecName = Annotated[str | None, AfterValidator(_find_native)]
 
 
 class Lenient(BaseModel):
@@ -16,7 +42,7 @@ class Lenient(BaseModel):
 
 
 class KernelRequest(Lenient):
-    name: str | None = Field(None, description="a kernelspec; without one, our own kernel")
+    name: _SpecName = Field(None, description="a kernelspec; without one, and for `python`, our own kernel")
     path: str | None = Field(None, description="of the notebook; not used")
     env: Annotated[dict[str, str], *Few] | None = Field(
         None, description="variables of the kernel, of which those in KERNEL_ are used"
@@ -33,7 +59,7 @@ class JupyterKernel(BaseModel):
 
 class KernelOfSession(Lenient):
     id: str | None = None
-    name: str | None = None
+    name: _SpecName = None
 
 
 class SessionRequest(Lenient):

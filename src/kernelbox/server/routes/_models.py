@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
+
+from kernelbox.base._limits import NAMES
 
 # Entries of an object or a list in a request. Of each that does not fit there would be something to say.
 _MOST_ENTRIES = 1_000
@@ -23,6 +27,14 @@ Few = (Field(max_length=_MOST_ENTRIES), BeforeValidator(_require_few))
 
 _Tags = Annotated[dict[str, str], *Few, Field(examples=[{"task": "eda", "owner": "agent"}])]
 
+
+def _take_whole(value: object) -> object:
+    """Returns a number without a fraction as a whole one: JSON has one kind of number, and 5.0 is an integer there."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Whole = BeforeValidator(_take_whole)
+
 # A number of seconds: at least a tenth, as KernelBox has it; at most a week, which no caller outlives.
 _Seconds = Annotated[float | None, Field(ge=0.1, le=604_800, allow_inf_nan=False, examples=[30])]
 
@@ -36,6 +48,41 @@ class Body(BaseModel):
     @classmethod
     def _has_few_fields(cls, value: object) -> object:
         return _require_few(value)
+
+
+# What a field is called that asks for protection: it must not be left out in silence.
+_PROTECTING = (
+    "allow|approv|block|confine|cpu|deny|disk|forbid|guard|isolat|kill|limit|max_|memory|network|permission|policy|quota"
+    "|read_?only|restrict|safe|sandbox|secur|shell_escape|time_?out|trust|ttl"
+)
+_PROTECTS = re.compile(_PROTECTING)
+
+
+def _describe_names(schema: dict[str, Any]) -> None:
+    """Says in the schema which unknown fields are rejected."""
+    schema.pop("additionalProperties", None)
+    schema["propertyNames"] = {"anyOf": [{"enum": sorted(schema["properties"])}, {"not": {"pattern": _PROTECTING}}]}
+
+
+class OldBody(Body):
+    """The body of a request that KernelBox 0.1 took too. It ignored unknown fields, and programs send some.
+
+    Those that ask for protection are rejected, because the caller would rely on it. So are misspelled ones.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_describe_names)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_what_is_harmless(cls, value: object) -> object:
+        _require_few(value)
+        if not isinstance(value, dict) or value.keys() <= cls.model_fields.keys():
+            return value
+        return {name: field for name, field in value.items() if name in cls.model_fields or not cls._is_harmless(name)}
+
+    @classmethod
+    def _is_harmless(cls, name: str) -> bool:
+        return not _PROTECTS.search(name) and not difflib.get_close_matches(name[:100], cls.model_fields, 1, 0.8)
 
 
 class Failure(BaseModel):
@@ -81,7 +128,10 @@ class ServiceLinks(BaseModel):
 
 
 _Limits = Annotated[
-    Annotated[dict[str, int | float | str | None], *Few] | None,
+    Annotated[
+        dict[str, int | float | str | None], *Few, Field(json_schema_extra={"propertyNames": {"enum": list(NAMES)}})
+    ]
+    | None,
     Field(
         description="what the kernel may use: memory, cpu, processes, files, file_size, disk; at most what the server "
         "allows, which is what it gets for all that are not named",
@@ -90,14 +140,14 @@ _Limits = Annotated[
 ]
 
 
-class KernelCreate(Body):
+class KernelCreate(OldBody):
     name: str | None = Field(None, description="the name of the kernel; generated if not given", examples=["analysis"])
     session_name: str | None = Field(None, description="a second name", examples=["agent-run-42"])
     tags: _Tags = Field(default_factory=dict, description="labels of your own")
     limits: _Limits = None
 
 
-class SessionCreate(Body):
+class SessionCreate(OldBody):
     tags: _Tags = Field(default_factory=dict, description="labels for the kernel, if it is a new one")
     limits: _Limits = None
 
@@ -196,23 +246,30 @@ class ResultModel(BaseModel):
     truncated: bool = Field(description="whether something was cut at KERNELBOX_OUTPUT_CHAR_LIMIT")
     text: str = Field(description="everything that a model should read, in order")
     images: list[str] = Field(description="where pictures can be fetched, relative to the server")
-    state: Literal["kept", "lost"] = Field(description="whether the kernel has its variables")
-    ending: Literal["finished", "interrupted", "restarted", "died", "never ran"]
+    state: Literal["kept", "lost", "rolled back"] = Field(description="whether the kernel has its variables")
+    ending: Literal["finished", "interrupted", "restarted", "died", "rolled back", "never ran"]
+    ok: bool = Field(description="whether the status is success")
+    value: Any = Field(description="the last expression, if it is JSON", examples=[{"a": [1, 2]}])
+    exit_code: int | None = Field(description="the exit status of a bash cell")
+    kernel_id: str
+    name: str = Field(description="the kernel's name")
+    opened: bool = Field(description="whether this cell opened the kernel")
 
 
 class CellBody(Body):
     code: str = Field(examples=["import math\nmath.sqrt(81)"])
     language: Literal["python", "bash"] = "python"
     timeout: _Seconds = Field(None, description="seconds; by default KERNELBOX_EXECUTION_TIMEOUT")
-    output_char_limit: int | None = Field(
+    output_char_limit: Annotated[int, Field(ge=0, le=100_000_000), _Whole] | None = Field(
         None,
-        ge=0,
-        le=100_000_000,
         description="characters that are kept of each text, 0 for all; by default KERNELBOX_OUTPUT_CHAR_LIMIT",
+    )
+    budget: Annotated[int, Field(ge=1, le=100_000_000), _Whole] | None = Field(
+        None, description="characters of the result's `text`: what tells a model most is kept"
     )
 
 
-class ExecuteBody(CellBody):
+class ExecuteBody(CellBody, OldBody):
     approve: Literal["all", "none"] | None = Field(
         None,
         description="what becomes of shell commands and tool calls that the server's policy leaves open: all run, none "
@@ -301,7 +358,9 @@ class VariableList(BaseModel):
 
 class Complete(Body):
     code: str = Field(max_length=1_000_000, examples=["import os\nos.pa"])
-    cursor_pos: int | None = Field(None, ge=0, description="in characters; the end of the code, if it is missing")
+    cursor_pos: Annotated[int, Field(ge=0), _Whole] | None = Field(
+        None, description="in characters; the end of the code, if it is missing"
+    )
 
 
 class Completions(BaseModel):
@@ -313,8 +372,15 @@ class Completions(BaseModel):
 
 
 class Input(BaseModel):
-    execution_count: int
+    execution_count: int | None = Field(description="null for bash, and for a cell that did not end")
     code: str
+    execution_id: str = ""
+    language: str = "python"
+    status: Literal["success", "error", "interrupted", "running", "died", "unknown"]
+    text: str = Field("", description="what the cell wrote and showed, cut as in results")
+    began_at: str | None = None
+    ended_at: str | None = None
+    lost: str = Field("", description="why the variables were lost after this cell; empty if they were not")
 
 
 class InputHistory(BaseModel):
@@ -339,7 +405,9 @@ class Written(BaseModel):
 
 
 class RetryExecute(ExecuteBody):
-    max_attempts: int | None = Field(None, ge=1, le=1000, description="by default KERNELBOX_MAX_RETRIES", examples=[5])
+    max_attempts: Annotated[int, Field(ge=1, le=1000), _Whole] | None = Field(
+        None, description="by default KERNELBOX_MAX_RETRIES", examples=[5]
+    )
     replacement_codes: Annotated[list[str], *Few] = Field(
         default_factory=list, description="what to run after the first failure, the second, …; then the last again"
     )

@@ -23,11 +23,11 @@ from kernelbox.base._errors import InvalidInput
 from kernelbox.host.files._workspace_files import Workspace
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.jobs._answers import JsonAnswer
-from kernelbox.server.routes._app_state import state_of, workspace_of
+from kernelbox.server.routes._app_state import CheckedRoute, needs, state_of, workspace_of
 from kernelbox.server.routes._models import HARMLESS, NOT_FOUND, Failure, FileList, Written
 from kernelbox.shells._asyncio_connection import in_thread
 
-router = APIRouter(tags=["Files"])
+router = APIRouter(route_class=CheckedRoute, tags=["Files"])
 
 
 class _AnyPath(PathConvertor):
@@ -62,13 +62,15 @@ _BYTES: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/files", summary="List the workspace", responses={200: {"model": FileList}})
+@needs("read")
 async def list_workspace(request: Request) -> Response:
     return await get_file("", request)
 
 
 @router.get("/files/{path:any_path}", summary="Fetch a file, or list a directory", responses={**_BYTES, **NOT_FOUND})
+@needs("read")
 async def get_file(path: str, request: Request) -> Response:
-    workspace = workspace_of(request, "read")
+    workspace = workspace_of(request)
     opened = await _found(workspace.open, path)
     if opened is None:
         entries, total = await _found(workspace.entries, path, _MOST_ENTRIES)
@@ -93,8 +95,9 @@ async def get_file(path: str, request: Request) -> Response:
     },
     responses={507: {"model": Failure, "description": "the disk is full"}},
 )
+@needs("run")
 async def put_file(path: str, request: Request) -> Written:
-    workspace, size = workspace_of(request, "run"), 0
+    workspace, size = workspace_of(request), 0
     with _while_there_is_room(), workspace.writing(path) as arriving:
         async for piece in request.stream():
             size += len(piece)
@@ -107,8 +110,8 @@ async def put_file(path: str, request: Request) -> Written:
     summary="Fetch a picture that a cell has shown",
     responses={200: {"description": "the picture", "content": {"image/*": {}}}, **NOT_FOUND},
 )
+@needs("read")
 async def get_image(name: str, request: Request) -> Response:
-    workspace_of(request, "read")
     if not _IMAGE.fullmatch(name):
         raise _no_picture(name)
     images = Workspace(os.path.join(state_of(request).kernels.config.home, "images"))

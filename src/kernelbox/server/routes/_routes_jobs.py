@@ -15,7 +15,8 @@ from kernelbox.server.http._long_json import cut
 from kernelbox.server.jobs._answers import answer_with_json
 from kernelbox.server.jobs._event_streams import EventStream
 from kernelbox.server.jobs._jobs import Jobs, has_all_events
-from kernelbox.server.routes._app_state import caller_of, state_of
+from kernelbox.server.routes._app_state import CheckedRoute, caller_of, needs, state_of
+from kernelbox.server.routes._event_schema import STREAM
 from kernelbox.server.routes._models import (
     CONFLICT,
     FULL,
@@ -34,17 +35,15 @@ from kernelbox.server.routes._starting_jobs import Key, begin_in_kernel, begin_i
 from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.wire._json import dump
 
-router = APIRouter(tags=["Jobs"])
+router = APIRouter(route_class=CheckedRoute, tags=["Jobs"])
 
 _BEGUN = {**CONFLICT, **NOT_FOUND, **QUEUE_FULL, **FULL}
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "the events"}
-}
 After = Annotated[int, Query(ge=0, le=2**53, description="the number of the last event that was seen")]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="as `after`; browsers send it")]
 
 
 @router.post("/kernels/{key}/jobs", status_code=202, summary="Run code as a job", responses=_BEGUN)
+@needs("run")
 async def begin_job(key: str, body: JobExecute, request: Request, idempotency_key: Key = None) -> JobBegun:
     return _begun(await begin_in_kernel(request, key, body, idempotency_key))
 
@@ -52,11 +51,13 @@ async def begin_job(key: str, body: JobExecute, request: Request, idempotency_ke
 @router.post(
     "/sessions/{name}/jobs", status_code=202, summary="Run code as a job in the kernel of a name", responses=_BEGUN
 )
+@needs("run")
 async def begin_job_in_session(name: str, body: JobExecute, request: Request, idempotency_key: Key = None) -> JobBegun:
     return _begun(await begin_in_session(request, name, body, idempotency_key))
 
 
-@router.post("/kernels/{key}/stream", summary="Run code and follow its events", responses={**_STREAM, **_BEGUN})
+@router.post("/kernels/{key}/stream", summary="Run code and follow its events", responses={**STREAM, **_BEGUN})
+@needs("run")
 async def stream(key: str, body: StreamExecute, request: Request, idempotency_key: Key = None) -> Response:
     return _follow_new(request, body, await begin_in_kernel(request, key, body, idempotency_key))
 
@@ -64,25 +65,28 @@ async def stream(key: str, body: StreamExecute, request: Request, idempotency_ke
 @router.post(
     "/sessions/{name}/stream",
     summary="Run code in the kernel of a name and follow its events",
-    responses={**_STREAM, **_BEGUN},
+    responses={**STREAM, **_BEGUN},
 )
+@needs("run")
 async def stream_in_session(name: str, body: StreamExecute, request: Request, idempotency_key: Key = None) -> Response:
     return _follow_new(request, body, await begin_in_session(request, name, body, idempotency_key))
 
 
 @router.get("/jobs", summary="List the jobs, oldest first", responses={200: {"model": JobList}})
+@needs("read")
 async def list_jobs(
     request: Request, kernel: Annotated[str | None, Query(description="only those in this kernel")] = None
 ) -> Response:
-    caller, jobs = caller_of(request, "read"), state_of(request).jobs
+    caller, jobs = caller_of(request), state_of(request).jobs
     shown = [(record, describe(record, caller)) for record in await jobs.all(caller)]
     wanted = [each for each in shown if kernel in (None, each[1]["kernel"], each[1]["kernel_id"])]
     return StreamingResponse(_list(jobs, wanted), media_type="application/json")
 
 
 @router.get("/jobs/{job_id}", summary="Look at a job", responses={200: {"model": JobStatus}, **CONFLICT, **NOT_FOUND})
+@needs("read")
 async def get_job(job_id: str, request: Request) -> Response:
-    caller, jobs = caller_of(request, "read"), state_of(request).jobs
+    caller, jobs = caller_of(request), state_of(request).jobs
     record = await jobs.get(caller, job_id)
     approvals = await jobs.approvals(job_id) if record["state"] == "running" else []
     shown = {**describe(record, caller), "approvals": approvals}
@@ -92,10 +96,11 @@ async def get_job(job_id: str, request: Request) -> Response:
 @router.get(
     "/jobs/{job_id}/events",
     summary="Follow the events of a job",
-    responses={**_STREAM, 204: {"description": "the last event has been seen"}, **NOT_FOUND},
+    responses={**STREAM, 204: {"description": "the last event has been seen"}, **NOT_FOUND},
 )
+@needs("read")
 async def follow_job(job_id: str, request: Request, after: After = 0, last_event_id: LastEventId = None) -> Response:
-    caller, jobs = caller_of(request, "read"), state_of(request).jobs
+    caller, jobs = caller_of(request), state_of(request).jobs
     record = await jobs.get(caller, job_id)
     if last_event_id is not None and last_event_id.isdecimal() and len(last_event_id) < 16:
         after = int(last_event_id)
@@ -109,8 +114,9 @@ async def follow_job(job_id: str, request: Request, after: After = 0, last_event
     summary="Stop a job; the kernel keeps its variables",
     responses={200: {"model": JobModel}, **CONFLICT, **NOT_FOUND},
 )
+@needs("run")
 async def cancel_job(job_id: str, request: Request) -> Response:
-    caller, state = caller_of(request, "run"), state_of(request)
+    caller, state = caller_of(request), state_of(request)
     record = await state.jobs.get(caller, job_id)
     await state.jobs.cancel(record)
     with contextlib.suppress(RequestRefused):  # nothing is left of a job that had not begun
@@ -119,12 +125,11 @@ async def cancel_job(job_id: str, request: Request) -> Response:
 
 
 @router.post(
-    "/jobs/{job_id}/approvals/{request_id}",
-    summary="Answer an approval request",
-    responses={**NOT_FOUND, **CONFLICT},
+    "/jobs/{job_id}/approvals/{request_id}", summary="Answer an approval request", responses={**NOT_FOUND, **CONFLICT}
 )
+@needs("answer")
 async def answer_approval(job_id: str, request_id: str, body: ApprovalAnswer, request: Request) -> Answered:
-    caller, jobs = caller_of(request, "run"), state_of(request).jobs
+    caller, jobs = caller_of(request), state_of(request).jobs
     await jobs.answer(await jobs.get(caller, job_id), request_id, body.model_dump())
     return Answered(accepted=body.accept)
 

@@ -15,16 +15,18 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response, WebSocket
 
 from kernelbox import __version__
+from kernelbox.base._errors import KernelBoxError
 from kernelbox.core._options import KernelOptions
 from kernelbox.host.engines._kernelspecs import installed_kernelspecs, read_logo
 from kernelbox.host.store._record import KernelRecord
-from kernelbox.server.http._failures import RequestRefused
+from kernelbox.server.http._failures import RequestRefused, answer_to
 from kernelbox.server.jupyter._front_end_message import TIME_FORMAT
 from kernelbox.server.jupyter._kernel_info import DISPLAY_NAME, LOGO, SPEC_NAME
-from kernelbox.server.routes._app_state import caller_of, kernels_of, state_of
+from kernelbox.server.routes._app_state import kernels_of, needs, require, state_of
 from kernelbox.server.routes._jupyter_models import (
     ApiVersion,
     JupyterKernel,
+    JupyterRoute,
     KernelRequest,
     KernelSpec,
     KernelSpecs,
@@ -32,7 +34,7 @@ from kernelbox.server.routes._jupyter_models import (
 from kernelbox.server.routes._models import CONFLICT, FULL, HARMLESS, NOT_FOUND
 from kernelbox.shells._asyncio_connection import in_thread
 
-router = APIRouter(tags=["Jupyter"])
+router = APIRouter(route_class=JupyterRoute, tags=["Jupyter"])
 
 _OUR_LOGO = "logo-svg.svg"
 
@@ -47,19 +49,21 @@ _STATES = {"running": "busy", "idle": "idle", "dead": "dead"}
 
 
 @router.get("/api", summary="The version of this server")
+@needs(None)
 async def get_version() -> ApiVersion:
     return ApiVersion(version=__version__)
 
 
 @router.get("/api/kernelspecs", summary="List the kinds of kernels")
+@needs("read")
 async def list_kernelspecs(request: Request) -> KernelSpecs:
-    caller_of(request, "read")
     installed = await in_thread(installed_kernelspecs)
-    specs = {name: _show_spec(name, found.spec, list(found.logos)) for name, found in installed.items()}
+    specs = {name: _show_spec(name, found.spec, sorted(found.logos)) for name, found in installed.items()}
     return KernelSpecs(default=SPEC_NAME, kernelspecs={**specs, SPEC_NAME: _our_spec()})
 
 
 @router.get("/api/kernelspecs/{name}", summary="Look at a kind of kernel", responses=NOT_FOUND)
+@needs("read")
 async def get_kernelspec(name: str, request: Request) -> KernelSpec:
     specs = (await list_kernelspecs(request)).kernelspecs
     if name not in specs:
@@ -72,8 +76,8 @@ async def get_kernelspec(name: str, request: Request) -> KernelSpec:
     summary="A picture of a kind of kernel",
     responses={200: {"description": "the picture", "content": {"image/*": {}}}, **NOT_FOUND},
 )
+@needs("read")
 async def get_logo(name: str, file: str, request: Request) -> Response:
-    caller_of(request, "read")
     if (name, file) == (SPEC_NAME, _OUR_LOGO):
         picture: bytes | None = LOGO.encode()
     else:
@@ -84,39 +88,53 @@ async def get_logo(name: str, file: str, request: Request) -> Response:
 
 
 @router.get("/api/kernels", summary="List the kernels")
+@needs("read")
 async def list_kernels(request: Request) -> list[JupyterKernel]:
-    return [show_kernel(request, record) for record in await kernels_of(request, "read").all()]
+    return [show_kernel(request, record) for record in await kernels_of(request).all()]
 
 
 @router.post("/api/kernels", status_code=201, summary="Open a kernel", responses={**CONFLICT, **FULL})
+@needs("manage")
 async def create_kernel(request: Request, response: Response, body: KernelRequest | None = None) -> JupyterKernel:
     wanted = body or KernelRequest(name=None, path=None, env=None)
     variables = {name: value for name, value in (wanted.env or {}).items() if name.startswith(_VARIABLES)}
-    record = await kernels_of(request, "manage").create(None, KernelOptions(kernel_type=wanted.name, env=variables))
+    record = await kernels_of(request).create(None, KernelOptions(kernel_type=wanted.name, env=variables))
     shown = show_kernel(request, record)
     response.headers["Location"] = f"/api/kernels/{shown.id}"
     return shown
 
 
 @router.get("/api/kernels/{kernel_id}", summary="Look at a kernel", responses=NOT_FOUND)
+@needs("read")
 async def get_kernel(kernel_id: str, request: Request) -> JupyterKernel:
-    return show_kernel(request, await kernels_of(request, "read").get(our_id(kernel_id)))
+    return show_kernel(request, await kernels_of(request).get(our_id(kernel_id)))
 
 
-@router.delete("/api/kernels/{kernel_id}", status_code=204, summary="End a kernel", responses=NOT_FOUND)
+@router.delete(
+    "/api/kernels/{kernel_id}", status_code=204, response_model=None, summary="End a kernel", responses=NOT_FOUND
+)
+@needs("manage")
 async def delete_kernel(kernel_id: str, request: Request) -> None:
-    record = await kernels_of(request, "manage").get(our_id(kernel_id))
+    record = await kernels_of(request).get(our_id(kernel_id))
     await state_of(request).front_ends.destroy(record.kernel_id)
 
 
-@router.post("/api/kernels/{kernel_id}/interrupt", status_code=204, summary="Interrupt a kernel", responses=NOT_FOUND)
+@router.post(
+    "/api/kernels/{kernel_id}/interrupt",
+    status_code=204,
+    response_model=None,
+    summary="Interrupt a kernel",
+    responses=NOT_FOUND,
+)
+@needs("run")
 async def interrupt_kernel(kernel_id: str, request: Request) -> None:
-    await kernels_of(request, "run").interrupt(our_id(kernel_id))
+    await kernels_of(request).interrupt(our_id(kernel_id))
 
 
 @router.post("/api/kernels/{kernel_id}/restart", summary="Restart a kernel", responses={**NOT_FOUND, **CONFLICT})
+@needs("manage")
 async def restart_kernel(kernel_id: str, request: Request) -> JupyterKernel:
-    kernels = kernels_of(request, "manage")
+    kernels = kernels_of(request)
     record = await kernels.get(our_id(kernel_id))
     await state_of(request).front_ends.restart(record.kernel_id)
     return show_kernel(request, await kernels.get(record.kernel_id))
@@ -124,8 +142,12 @@ async def restart_kernel(kernel_id: str, request: Request) -> JupyterKernel:
 
 @router.websocket("/api/kernels/{kernel_id}/channels")
 async def connect_front_end(kernel_id: str, websocket: WebSocket) -> None:
-    record = await kernels_of(websocket, "run").get(our_id(kernel_id))
-    may_end = "manage" in caller_of(websocket, "run").scopes
+    try:
+        may_end = "manage" in require(websocket, "run").scopes
+        record = await kernels_of(websocket).get(our_id(kernel_id))
+    except (KernelBoxError, RequestRefused) as exc:  # not every FastAPI passes the answer of a handler on
+        await websocket.send_denial_response(answer_to(exc))
+        return
     await state_of(websocket).front_ends.serve(record.kernel_id, websocket, may_end=may_end)
 
 

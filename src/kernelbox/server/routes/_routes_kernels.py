@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from kernelbox.core._options import KernelOptions
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.server.jobs._caller_kernels import CallerKernels
-from kernelbox.server.routes._app_state import kernels_of, state_of
+from kernelbox.server.routes._app_state import CheckedRoute, kernels_of, needs, state_of
 from kernelbox.server.routes._models import (
     CONFLICT,
     FULL,
@@ -25,22 +25,24 @@ from kernelbox.server.routes._models import (
     Wiped,
 )
 
-router = APIRouter()
+router = APIRouter(route_class=CheckedRoute)
 
 
 @router.post("/kernels", status_code=201, tags=["Kernels"], summary="Open a kernel", responses={**CONFLICT, **FULL})
+@needs("manage")
 async def create_kernel(body: KernelCreate, request: Request) -> KernelModel:
-    kernels = kernels_of(request, "manage")
+    kernels = kernels_of(request)
     wanted = KernelOptions(session_name=body.session_name, tags=body.tags, limits=body.limits)
     record = await kernels.create(body.name, wanted)
     return show(request, kernels, record)
 
 
 @router.get("/kernels", tags=["Kernels"], summary="List the kernels, oldest first")
+@needs("read")
 async def list_kernels(
     request: Request, refresh: bool = Query(False, description="ask each for a sign of life")
 ) -> KernelList:
-    kernels = kernels_of(request, "read")
+    kernels = kernels_of(request)
     records = await kernels.measured(await kernels.all())
     if refresh:
         live = [record for record in records if record.alive]
@@ -51,13 +53,15 @@ async def list_kernels(
 
 
 @router.delete("/kernels", tags=["Kernels"], summary="Destroy all kernels")
+@needs("manage")
 async def wipe_kernels(request: Request) -> Wiped:
-    return Wiped(destroyed=await kernels_of(request, "manage").wipe())
+    return Wiped(destroyed=await kernels_of(request).wipe())
 
 
 @router.get("/kernels/{key}", tags=["Kernels"], summary="Look at a kernel", responses=NOT_FOUND)
+@needs("read")
 async def get_kernel(key: str, request: Request) -> KernelStatus:
-    kernels = kernels_of(request, "read")
+    kernels = kernels_of(request)
     (record,) = await kernels.measured([await kernels.get(key)])
     return KernelStatus(alive=await kernels.answers(record), kernel=show(request, kernels, record))
 
@@ -65,8 +69,9 @@ async def get_kernel(key: str, request: Request) -> KernelStatus:
 @router.delete(
     "/kernels/{key}", tags=["Kernels"], summary="Destroy a kernel, its processes and its files", responses=NOT_FOUND
 )
+@needs("manage")
 async def destroy_kernel(key: str, request: Request) -> Destroyed:
-    return Destroyed(destroyed=await kernels_of(request, "manage").destroy(key))
+    return Destroyed(destroyed=await kernels_of(request).destroy(key))
 
 
 @router.post(
@@ -75,8 +80,9 @@ async def destroy_kernel(key: str, request: Request) -> Destroyed:
     summary="Restart a kernel's process; its variables are lost",
     responses=NOT_FOUND,
 )
+@needs("manage")
 async def restart_kernel(key: str, request: Request) -> KernelModel:
-    kernels = kernels_of(request, "manage")
+    kernels = kernels_of(request)
     return show(request, kernels, await kernels.restart(key))
 
 
@@ -86,13 +92,15 @@ async def restart_kernel(key: str, request: Request) -> KernelModel:
     summary="Interrupt the running cell; variables are kept",
     responses=NOT_FOUND,
 )
+@needs("run")
 async def interrupt_kernel(key: str, request: Request) -> Interrupted:
-    return Interrupted(interrupted=await kernels_of(request, "run").interrupt(key))
+    return Interrupted(interrupted=await kernels_of(request).interrupt(key))
 
 
 @router.post("/sessions/{name}", tags=["Sessions"], summary="Find the kernel of a name, or open it", responses=FULL)
+@needs("manage")
 async def open_session(name: str, request: Request, body: SessionCreate | None = None) -> KernelModel:
-    kernels = kernels_of(request, "manage")
+    kernels = kernels_of(request)
     record = await kernels.open(name, KernelOptions(tags=body.tags, limits=body.limits) if body else KernelOptions())
     return show(request, kernels, record)
 

@@ -10,9 +10,8 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from kernelbox.base._errors import KernelBoxError
-from kernelbox.core._notebook_export import build_notebook
 from kernelbox.server.jobs._answers import answer_with_json
-from kernelbox.server.routes._app_state import kernels_of
+from kernelbox.server.routes._app_state import CheckedRoute, kernels_of, needs
 from kernelbox.server.routes._models import (
     CONFLICT,
     NOT_FOUND,
@@ -23,51 +22,51 @@ from kernelbox.server.routes._models import (
     VariableList,
     VariableModel,
 )
-from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.wire._json import dump
 
 # What Jupyter calls its notebooks.
 _NOTEBOOK = "application/x-ipynb+json"
 
-router = APIRouter(prefix="/kernels/{key}", tags=["Looking"], responses={**NOT_FOUND, **CONFLICT})
+router = APIRouter(
+    route_class=CheckedRoute, prefix="/kernels/{key}", tags=["Looking"], responses={**NOT_FOUND, **CONFLICT}
+)
 
 
 @router.get("/variables", summary="List the variables: type, size and the beginning of each value")
+@needs("read")
 async def list_variables(key: str, request: Request) -> VariableList:
-    found = await kernels_of(request, "read").variables(key)
+    found = await kernels_of(request).variables(key)
     described = [VariableModel(name=v.name, type=v.type, size=v.size, preview=v.preview) for v in found]
     return VariableList(variables=described)
 
 
 @router.post("/complete", summary="Complete code at a cursor position")
+@needs("run")  # completing imports modules, and asks objects for their attributes
 async def complete(key: str, body: Complete, request: Request) -> Completions:
     cursor = len(body.code) if body.cursor_pos is None else min(body.cursor_pos, len(body.code))
-    reply = await kernels_of(request, "read").ask(key, "complete", {"code": body.code, "cursor_pos": cursor})
+    reply = await kernels_of(request).ask(key, "complete", {"code": body.code, "cursor_pos": cursor})
     try:
         return Completions.model_validate(reply, strict=True)
     except ValidationError:
         raise _forged(key, reply) from None
 
 
-@router.get("/history", summary="List the code that a kernel's process has run")
+@router.get("/history", summary="List the code that has run under a kernel's name, also before a restart or a death")
+@needs("read")
 async def get_history(key: str, request: Request, last: Annotated[int, Query(ge=1, le=10_000)] = 1000) -> InputHistory:
-    asked = {"hist_access_type": "tail", "n": last, "output": False, "raw": True}
-    reply = await kernels_of(request, "read").ask(key, "history", asked)
-    try:
-        return InputHistory(inputs=[Input(execution_count=line, code=code) for _, line, code in reply["history"]])
-    except (LookupError, TypeError, ValueError):
-        raise _forged(key, reply) from None
+    past = await kernels_of(request).look_back(key, lambda kernel: kernel.history(last))
+    return InputHistory(inputs=[Input.model_validate(cell, from_attributes=True) for cell in past])
 
 
 @router.get(
     "/notebook",
-    summary="Export what a kernel's process has run, with its outputs, as a notebook",
+    summary="Export what has run under a kernel's name, with its outputs, as a notebook",
     response_class=Response,
     responses={200: {"content": {_NOTEBOOK: {}}, "description": "a notebook in Jupyter's format 4.5"}},
 )
+@needs("read")
 async def get_notebook(key: str, request: Request) -> Response:
-    reply = await kernels_of(request, "read").ask(key, "notebook", {})
-    notebook = await in_thread(lambda: dump(build_notebook(key, reply)))  # megabytes, by many small steps
+    notebook = await kernels_of(request).look_back(key, lambda kernel: dump(kernel.notebook()))
     named = f"attachment; filename*=UTF-8''{quote(key, safe='')}.ipynb"
     return answer_with_json(notebook, {"Content-Disposition": named}, media_type=_NOTEBOOK)
 

@@ -15,8 +15,14 @@ from kernelbox.core._options import KernelOptions
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.jobs._caller_kernels import CallerKernels
-from kernelbox.server.routes._app_state import kernels_of, state_of
-from kernelbox.server.routes._jupyter_models import JupyterSession, KernelOfSession, SessionChanges, SessionRequest
+from kernelbox.server.routes._app_state import kernels_of, needs, state_of
+from kernelbox.server.routes._jupyter_models import (
+    JupyterRoute,
+    JupyterSession,
+    KernelOfSession,
+    SessionChanges,
+    SessionRequest,
+)
 from kernelbox.server.routes._models import CONFLICT, FULL, NOT_FOUND
 from kernelbox.server.routes._routes_jupyter import our_id, show_kernel
 
@@ -24,22 +30,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kernelbox.host.store._record import KernelRecord
-
-
-router = APIRouter(tags=["Jupyter"])
+router = APIRouter(route_class=JupyterRoute, tags=["Jupyter"])
 
 
 @router.get("/api/sessions", summary="List the sessions")
+@needs("read")
 async def list_sessions(request: Request) -> list[JupyterSession]:
-    found = all_sessions(await kernels_of(request, "read").all())
+    found = all_sessions(await kernels_of(request).all())
     return [_show(request, session) for session in found if session.record.alive]
 
 
 @router.post("/api/sessions", status_code=201, summary="Open a session", responses={**NOT_FOUND, **CONFLICT, **FULL})
+@needs("manage")
 async def create_session(body: SessionRequest, request: Request, response: Response) -> JupyterSession:
     """The same path leads to the same session. With `kernel.id` it uses an existing kernel, else a new one."""
-    kernels = kernels_of(request, "manage")
+    kernels = kernels_of(request)
     async with kernels.alone(f"the notebook {body.path}"):  # two requests for one must not open two kernels
         for session in all_sessions(await kernels.all()):
             if session.record.alive and session.path == body.path:
@@ -54,14 +59,16 @@ async def create_session(body: SessionRequest, request: Request, response: Respo
 
 
 @router.get("/api/sessions/{session_id}", summary="Look at a session", responses=NOT_FOUND)
+@needs("read")
 async def get_session(session_id: str, request: Request) -> JupyterSession:
-    return _show(request, await _find(kernels_of(request, "read"), session_id))
+    return _show(request, await _find(kernels_of(request), session_id))
 
 
 @router.patch("/api/sessions/{session_id}", summary="Change a session", responses={**NOT_FOUND, **CONFLICT, **FULL})
+@needs("manage")
 async def change_session(session_id: str, body: SessionChanges, request: Request) -> JupyterSession:
     """Path, name and type; with `kernel` another kernel, that of an id or a new one. The one before is ended then."""
-    kernels = kernels_of(request, "manage")
+    kernels = kernels_of(request)
     before = await _find(kernels, session_id)
     tag, record = before.tag, before.record
     value = describe(
@@ -77,9 +84,16 @@ async def change_session(session_id: str, body: SessionChanges, request: Request
     return _show(request, _session_named(after, tag))
 
 
-@router.delete("/api/sessions/{session_id}", status_code=204, summary="End a session's kernel", responses=NOT_FOUND)
+@router.delete(
+    "/api/sessions/{session_id}",
+    status_code=204,
+    response_model=None,
+    summary="End a session's kernel",
+    responses=NOT_FOUND,
+)
+@needs("manage")
 async def delete_session(session_id: str, request: Request) -> None:
-    session = await _find(kernels_of(request, "manage"), session_id)
+    session = await _find(kernels_of(request), session_id)
     await state_of(request).front_ends.destroy(session.record.kernel_id)
 
 

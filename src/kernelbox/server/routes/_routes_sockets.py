@@ -15,10 +15,9 @@ from pydantic import BaseModel, ValidationError
 from starlette.websockets import WebSocketDisconnect
 
 from kernelbox.base._errors import KernelBoxError
-from kernelbox.server.http._callers import Caller
 from kernelbox.server.http._failures import RequestRefused, describe_problems
 from kernelbox.server.jobs._event_streams import receive_message, refuse, send_events
-from kernelbox.server.routes._app_state import caller_of, state_of
+from kernelbox.server.routes._app_state import require, state_of
 from kernelbox.server.routes._models import ApprovalAnswer, StreamExecute
 from kernelbox.server.routes._starting_jobs import begin_in_kernel, begin_in_session
 
@@ -52,7 +51,7 @@ async def follow(socket: WebSocket, job_id: str) -> None:
         after = socket.query_params.get("after", "0")
         if not after.isascii() or not after.isdecimal() or len(after) > 15:
             raise RequestRefused(422, "invalid_request", "`after` is the number of the last event that was seen")
-        await state_of(socket).jobs.get(caller_of(socket, "read"), job_id)
+        await state_of(socket).jobs.get(require(socket, "read"), job_id)
         await _converse(socket, job_id, int(after))
     except WebSocketDisconnect:
         pass
@@ -63,7 +62,7 @@ async def follow(socket: WebSocket, job_id: str) -> None:
 async def _serve_new(socket: WebSocket, begin: Callable[[StreamExecute], Awaitable[str]]) -> None:
     await socket.accept()
     try:
-        caller_of(socket, "run")
+        require(socket, "run")
         body = _validated(StreamExecute, await _first_message(socket))
         job_id = await begin(body)
         try:
@@ -113,7 +112,7 @@ async def _take_messages(socket: WebSocket, job_id: str) -> None:
     state = state_of(socket)
     while True:
         message = await receive_message(socket)
-        caller: Caller = caller_of(socket, "run")
+        caller = require(socket, "answer" if message.get("type") == "answer" else "run")
         record = await state.jobs.get(caller, job_id)
         if message.get("type") == "cancel":
             await state.jobs.cancel(record)

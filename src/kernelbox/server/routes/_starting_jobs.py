@@ -11,7 +11,7 @@ from fastapi import Header
 from fastapi.requests import HTTPConnection
 
 from kernelbox.core._cell_options import CellOptions
-from kernelbox.core._kernel import Kernel
+from kernelbox.core._kernel_handle import KernelHandle
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.jobs._jobs import fingerprint
 from kernelbox.server.routes._app_state import AppState, caller_of, kernels_of, state_of
@@ -22,29 +22,25 @@ if TYPE_CHECKING:
     from kernelbox.server.jobs._running_job import OnBegin, Work
     from kernelbox.shells._asyncio_cell import OnEvent
 
-FindKernel = Callable[[], Awaitable[Kernel]]
+FindKernel = Callable[[], Awaitable[KernelHandle]]
 
 _KEY = "^[!-~]{1,255}$"
 
 Key = Annotated[
     str | None,
-    Header(
-        alias="Idempotency-Key",
-        description="runs the request once, however often it comes",
-        pattern=_KEY,
-    ),
+    Header(alias="Idempotency-Key", description="runs the request once, however often it comes", pattern=_KEY),
 ]
 
 
 async def begin_in_kernel(request: HTTPConnection, key: str, body: ExecuteBody | JobExecute, once: str | None) -> str:
     """Begins a job in an existing kernel; returns its id."""
-    kernels = kernels_of(request, "run")
+    kernels = kernels_of(request)
     return await begin_job(request, body, running(request, body, lambda: kernels.kernel(key)), once)
 
 
 async def begin_in_session(request: HTTPConnection, name: str, body: ExecuteBody | JobExecute, once: str | None) -> str:
     """Begins a job in the kernel of a name, which is opened if it is new; returns its id."""
-    kernels = kernels_of(request, "run")
+    kernels = kernels_of(request)
     return await begin_job(request, body, running(request, body, lambda: kernels.use(name)), once)
 
 
@@ -55,7 +51,7 @@ async def begin_job(request: HTTPConnection, body: CellBody, work: Work, once: s
         raise RequestRefused(422, "invalid_request", sentence)
     # pydantic's own JSON has no form for halves of characters, which code may have.
     about = {"fingerprint": fingerprint(request.url.path, json.dumps(body.model_dump()))}
-    return await state_of(request).jobs.begin(caller_of(request, "run"), about, work, key=once)
+    return await state_of(request).jobs.begin(caller_of(request), about, work, key=once)
 
 
 def running(request: HTTPConnection, body: ExecuteBody | JobExecute, find: FindKernel) -> Work:
@@ -72,4 +68,4 @@ def running(request: HTTPConnection, body: ExecuteBody | JobExecute, find: FindK
 
 def options_of(state: AppState, body: ExecuteBody | JobExecute) -> CellOptions:
     """Returns what a request wants its code run with."""
-    return state.executions.options_for(body.language, body.timeout, body.approve, body.output_char_limit)
+    return state.executions.options_for(body.language, body.timeout, body.approve, body.output_char_limit, body.budget)

@@ -1,8 +1,9 @@
-"""What a conversation with a Jupyter kernel decides to do, as values; `JupyterConnection` does it."""
+"""The actions that a conversation with a Jupyter kernel decides on, as values. `JupyterConnection` carries them out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """Sends a request to the kernel; with `patience`, waits so many seconds for the kernel to have answered it."""
+    """Sends a request to the kernel; with `patience`, waits so many seconds for the answer."""
 
     channel: Literal["shell", "control", "stdin"]
     kind: str
@@ -32,53 +33,28 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinQueue:
-    """Takes a place in the queue of clients; `first_in_queue` or `behind_others` answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeaveQueue:
-    """Leaves the queue, whether others stood before us or we were first."""
-
-
-@dataclass(frozen=True, slots=True)
 class WriteActivity:
-    """Writes into the state file what the kernel does; only the first in the queue may."""
+    """Writes into the state file what the kernel does; only the first in the queue may do so."""
 
     activity: Literal["idle", "busy"]
     execution_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class InterruptGroup:
-    """Sends SIGINT to the kernel's process group, as a terminal does."""
-
-
-@dataclass(frozen=True, slots=True)
-class KillDescendants:
-    """Kills the processes that the kernel started since `busy` was written; `descendants_killed` answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class KillKernel:
-    """Kills the kernel's process."""
-
-
-@dataclass(frozen=True, slots=True)
 class WriteReason:
-    """Writes down why the kernel's process is about to end, for all who wait for it."""
+    """Notes why the kernel's process is about to end, for all clients that wait for it."""
 
     reason: str
 
 
-Action = (
-    SendRequest
-    | Deliver
-    | JoinQueue
-    | LeaveQueue
-    | WriteActivity
-    | InterruptGroup
-    | KillDescendants
-    | KillKernel
-    | WriteReason
-)
+class Step(Enum):
+    """An action that needs no further values."""
+
+    JOIN_QUEUE = "enters the queue of clients; `first_in_queue` or `behind_others` answers"
+    LEAVE_QUEUE = "leaves the queue, from any position"
+    INTERRUPT_GROUP = "sends SIGINT to the kernel's process group, as a terminal does"
+    KILL_DESCENDANTS = "kills what the kernel started since it became busy; `descendants_killed` answers"
+    KILL_KERNEL = "kills the kernel's process"
+
+
+Action = SendRequest | Deliver | WriteActivity | WriteReason | Step

@@ -1,7 +1,7 @@
-"""The queue of clients in front of a Jupyter kernel: the first in it may run a cell.
+"""The queue of clients in front of a Jupyter kernel. The first in it may run a cell.
 
-A request that a Jupyter kernel has queued cannot be withdrawn from it. So clients queue outside, at a file lock: a cell
-whose time is up before its client came first has truly never run, and when a client dies the lock passes on by itself.
+A request that a Jupyter kernel has queued cannot be withdrawn. So clients queue outside, at a file lock. A cell whose
+time is up before its client is first has never run. When a client dies, the lock passes to the next.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import fcntl
 import os
 import threading
 
+from kernelbox.base._owning import Owner
 from kernelbox.wire._layout import QUEUE
 
 TYPE_CHECKING = False
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from kernelbox.host.store._kernel_directory import KernelDirectory
 
 
-class QueueLock:
-    """One client's place in the queue; its descriptor becomes readable when that is the first, or by `wake`."""
+class QueueLock(Owner):
+    """One client's position in the queue; its descriptor becomes readable when it is the first, or by `wake`."""
 
     def __init__(self, directory: KernelDirectory) -> None:
         self._directory = directory
@@ -32,29 +33,26 @@ class QueueLock:
         self._mutex = threading.Lock()
         self._closed = False
 
-    def __repr__(self) -> str:
-        return f"<QueueLock {'first' if self.first else 'waiting' if self._lock and self._lock.wanted else 'free'}>"
-
     def fileno(self) -> int:
         return self._read_end
 
     @property
     def first(self) -> bool:
-        """Whether every other client has to wait."""
         return self._lock is not None and self._lock.held
 
     def join(self) -> None:
-        """Takes a place in the queue; raises OSError if the kernel's directory is gone."""
+        """Enters the queue; raises OSError if the kernel's directory is gone."""
         if self._lock is None or not self._lock.want_again():
-            self._lock = _FileLock(_open_lock_file(self._directory), self.wake)
+            with self._directory.open() as place:
+                self._lock = _FileLock(place.open_for_writing(QUEUE), self.wake)
 
     def leave(self) -> None:
-        """Leaves the queue, or lets the next client be the first."""
+        """Leaves the queue, so that the next client becomes the first."""
         if self._lock is not None:
             self._lock.drop()
 
     def wake(self) -> None:
-        """Makes the descriptor readable; from any thread, and of no effect once closed."""
+        """Makes the descriptor readable; any thread may call this, even after `close`."""
         with self._mutex, contextlib.suppress(BlockingIOError):
             if not self._closed:
                 os.write(self._write_end, b"\0")
@@ -73,7 +71,7 @@ class QueueLock:
                 os.close(self._write_end)
 
     def forget(self) -> None:
-        """Closes what a fork has inherited; the place in the queue is its parent's still."""
+        """Closes the copies of a fork; the position in the queue still belongs to its parent."""
         self._closed = True
         os.close(self._read_end)
         os.close(self._write_end)
@@ -81,11 +79,11 @@ class QueueLock:
             self._lock.forget()
 
 
-class _FileLock:
-    """An exclusive lock on an open file, waited for in a thread: flock(2) can be had at once or slept for, not polled.
+class _FileLock(Owner):
+    """An exclusive lock on an open file. A thread waits for it, because flock(2) can block but cannot be polled.
 
-    A sleeping thread cannot be called back. A client that leaves the queue leaves it asleep and, when it comes again,
-    has it wait on, so that it never has more than one.
+    A blocked thread cannot be cancelled. A client that leaves the queue leaves the thread waiting, and uses it again
+    when it comes back. So it never has more than one.
     """
 
     def __init__(self, fd: int, on_held: Callable[[], None]) -> None:
@@ -102,9 +100,9 @@ class _FileLock:
             threading.Thread(target=self._wait, name="kernelbox-queue", daemon=True).start()
 
     def want_again(self) -> bool:
-        """Takes back that the lock was dropped; returns whether it could, because the thread still waits."""
+        """Undoes `drop`; returns whether that was possible, because the thread still waits."""
         with self._mutex:
-            assert not self.wanted, "a client has one place in the queue"
+            assert not self.wanted, "a client is in the queue only once"
             self.wanted = not self._freed
             return self.wanted
 
@@ -112,10 +110,10 @@ class _FileLock:
         with self._mutex:
             self.wanted = False
             if self.held:
-                self._free()  # else the thread does, as soon as it has the lock
+                self._free()  # otherwise the thread does it as soon as it has the lock
 
     def forget(self) -> None:
-        """Closes the descriptor without unlocking: a lock ends when its last descriptor is closed, our parent's."""
+        """Closes the descriptor without unlocking. The lock ends when the parent closes the last descriptor."""
         if not self._freed:
             self._freed = True
             os.close(self._fd)
@@ -131,16 +129,11 @@ class _FileLock:
 
     def _free(self) -> None:
         self.held, self._freed = False, True
-        fcntl.flock(self._fd, fcntl.LOCK_UN)  # a program may have inherited the descriptor: closing is not enough
+        fcntl.flock(self._fd, fcntl.LOCK_UN)  # closing is not enough, since a program may have inherited the descriptor
         os.close(self._fd)
 
 
 def end_queue(directory: KernelDirectory) -> None:
-    """Makes the next client the first of a new queue; those in the old one wait for a process that is gone."""
+    """Starts a new queue. Clients in the old one wait for a process that is gone."""
     with directory.open() as place:
         place.remove_tree(QUEUE)
-
-
-def _open_lock_file(directory: KernelDirectory) -> int:
-    with directory.open() as place:
-        return place.open_for_writing(QUEUE)

@@ -1,11 +1,11 @@
-"""How a Jupyter kernel is reached: its connection file, and what we remember beside it.
+"""The files that lead to a Jupyter kernel.
 
-    jupyter.json    Jupyter's connection file: the kernel reads it when it starts, other Jupyter clients may
-    link.json       the same for us, with what the kernelspec said about interrupts and language
+    jupyter.json    Jupyter's connection file, which the kernel reads at its start; other Jupyter clients may too
+    link.json       the same for kernelbox, with the kernelspec's interrupt mode and language
     zmq-1 … zmq-5   the sockets
 
-The sockets are in the kernel's own directory, which no other user may enter. Where its path is too long for a socket
-address the kernel is given a short link to it, needed only until it has bound its sockets.
+The sockets are in the kernel's own directory, which no other user may enter. If its path is too long for a socket
+address, the kernel is given a short link to it, until it has bound its sockets.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ if TYPE_CHECKING:
 
     from kernelbox.host.engines._kernelspecs import JupyterSpec
     from kernelbox.host.store._kernel_directory import KernelDirectory
-# A key, five numbers and three words.
+
+# More than enough for a key, five numbers and three words.
 _LONGEST_LINK = 64 * 1024
 
 _CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 
-# Those without which no cell can be run.
+# The channels that every cell needs.
 _NEEDED = ("iopub", "shell")
 
-# sun_path holds 108 bytes on Linux and 104 on macOS; this leaves room for the number of a socket.
+# sun_path has 108 bytes on Linux and 104 on macOS; this leaves room for the number of a socket.
 _LONGEST_PATH = 98
 
 
 @dataclass(frozen=True, slots=True)
 class JupyterLink:
-    """What a client must know to talk to a kernel. `ports` are numbers of sockets, over TCP their ports."""
+    """What a client must know to talk to a kernel. `ports` are the numbers of the sockets, or TCP ports."""
 
     transport: str
     ports: dict[str, int]
@@ -52,7 +53,7 @@ class JupyterLink:
 
     @classmethod
     def read(cls, directory: KernelDirectory) -> JupyterLink:
-        """Reads what `create_link` wrote; raises OSError if the kernel has none."""
+        """Reads the file that `create_link` wrote; raises OSError."""
         try:
             with directory.open() as place:
                 return cls(**json.loads(place.read(LINK, _LONGEST_LINK)))
@@ -61,26 +62,26 @@ class JupyterLink:
 
     @property
     def sockets(self) -> list[str]:
-        """The sockets that every cell needs, if they are files."""
+        """The socket files that every cell needs; none with TCP."""
         return [] if self.transport == "tcp" else [f"{ZMQ}-{self.ports[channel]}" for channel in _NEEDED]
 
     def address(self, directory: str, channel: str) -> str:
-        """Returns where a channel is, for a client that sees the kernel's directory as `directory`."""
+        """Returns the address of a channel; `directory` is a path to the kernel's directory."""
         if self.transport == "tcp":
             return f"tcp://127.0.0.1:{self.ports[channel]}"
         return f"ipc://{os.path.join(directory, ZMQ)}-{self.ports[channel]}"
 
 
 def entrances(directory: KernelDirectory) -> list[str]:
-    """Returns the files that a client needs; raises OSError if the kernel has no link."""
+    """Returns the files that a client needs; raises OSError."""
     return [LINK, *JupyterLink.read(directory).sockets]
 
 
 @contextlib.contextmanager
 def create_link(directory: KernelDirectory, spec: JupyterSpec) -> Iterator[str]:
-    """Writes the files for a new process; gives the path of the connection file. Leave it when the kernel answers.
+    """Writes the files for a new process, and yields the path of the connection file until the kernel answers.
 
-    Raises StoreFailed if others could have that path lead the kernel to files of theirs.
+    Raises StoreFailed if other users could make that path lead to their own files.
     """
     _require_unmovable(directory.path)
     with directory.open() as place, _shortened(directory.path) as short:
@@ -102,7 +103,7 @@ def create_link(directory: KernelDirectory, spec: JupyterSpec) -> Iterator[str]:
 
 @contextlib.contextmanager
 def reachable_directory(directory: KernelDirectory) -> Iterator[str]:
-    """Gives a client a path to the kernel's directory for sockets: by its descriptor, where the system has /proc."""
+    """Yields a path to the kernel's directory for sockets; with /proc it goes through a descriptor."""
     with directory.open() as place:
         yield f"/proc/self/fd/{place.fd}" if os.path.isdir("/proc/self/fd") else directory.path
 
@@ -119,9 +120,9 @@ def _connection_info(link: JupyterLink, spec: JupyterSpec, directory: str) -> di
 
 
 def _require_unmovable(path: str) -> None:
-    """Checks who can rename the directories that lead to a path: the kernel is given it, and opens it by itself.
+    """Checks that no other user can rename the directories above a path, because the kernel opens the path itself.
 
-    A group that is our own process's may: that is how the umask 002 of systems with a group for each user leaves them.
+    The group of this process may: systems with a group for each user have the umask 002.
     """
     at = os.path.realpath(path)
     while at != "/":
@@ -130,14 +131,14 @@ def _require_unmovable(path: str) -> None:
         writable = info.st_mode & stat.S_IWOTH or (info.st_mode & stat.S_IWGRP and info.st_gid != os.getegid())
         if info.st_uid not in (0, os.geteuid()) or (writable and not info.st_mode & stat.S_ISVTX):
             raise StoreFailed(
-                f"other users can rename what is in {at!r} (uid {info.st_uid}, mode {stat.S_IMODE(info.st_mode):o}): "
-                "a Jupyter kernel is not started with a path below it; set KERNELBOX_HOME to a directory elsewhere"
+                f"other users can rename entries of {at!r} (uid {info.st_uid}, mode {stat.S_IMODE(info.st_mode):o}), "
+                "so no Jupyter kernel is started with a path below it; set KERNELBOX_HOME to a directory elsewhere"
             )
 
 
 @contextlib.contextmanager
 def _shortened(directory: str) -> Iterator[str | None]:
-    """Gives the kernel a path that is short enough; None if there is no way to."""
+    """Yields a path to a directory that is short enough for sockets; None if there is none."""
     if _fits(directory):
         yield directory
         return
@@ -162,7 +163,7 @@ def _fits(directory: str) -> bool:
 
 
 def _free_ports() -> list[int]:
-    """Returns ports of the loopback that were free a moment ago, which is all that can be known."""
+    """Returns loopback ports that were free a moment ago."""
     with contextlib.ExitStack() as stack:
         socks = [stack.enter_context(socket.socket()) for _ in _CHANNELS]
         for sock in socks:

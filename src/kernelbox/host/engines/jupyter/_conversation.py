@@ -1,32 +1,22 @@
-"""One client's conversation with a Jupyter kernel, as a pure machine: events go in, actions come out.
+"""One client's conversation with a Jupyter kernel, as a pure state machine: events go in, actions come out.
 
 The stages of a cell:
 
     resting     no cell
     queueing    other clients are before this one
-    probing     the kernel may be busy, or may not be heard yet: wait for its answer to a probe
+    probing     the kernel may be busy, or its publications may not arrive yet: wait for its answer to a probe
     submitted   wait for its reply and for `idle`
     exiting     the cell called `exit()`: wait for the end of the process
 
-Until it is submitted a cell can be withdrawn; from then on it counts as started. The reply and `idle` can be lost. Once
-something suggests that, a probe is sent behind the cell: when the kernel has answered it, the cell is over.
+Until it is submitted, a cell can be withdrawn. From then on it counts as started. The reply and `idle` can be lost. If
+something suggests that, a probe is sent behind the cell. When the kernel has answered the probe, the cell is over.
 """
 
 from __future__ import annotations
 
 import math
 
-from kernelbox.host.engines.jupyter._actions import (
-    Deliver,
-    InterruptGroup,
-    JoinQueue,
-    KillDescendants,
-    KillKernel,
-    LeaveQueue,
-    SendRequest,
-    WriteActivity,
-    WriteReason,
-)
+from kernelbox.host.engines.jupyter._actions import Deliver, SendRequest, Step, WriteActivity, WriteReason
 from kernelbox.host.engines.jupyter._jupyter_cell import JupyterCell, Onlooker
 from kernelbox.host.engines.jupyter._probe import Probe
 from kernelbox.host.engines.jupyter._published import EarlierOutput, Reception
@@ -43,26 +33,26 @@ if TYPE_CHECKING:
 
     Stage = Literal["resting", "queueing", "leaving", "probing", "submitted", "exiting", "ended"]
 
-# A kernel answers a probe in a few milliseconds; where half of the answer is missing the next one follows after this.
+# A kernel answers a probe in a few milliseconds. If half of the answer is missing, the next probe follows after this.
 PROBE_AGAIN = 0.02
 
-# A probe without any answer waits behind a cell, most probably. In case that all of it was lost it is sent again after
-# this, and then after twice as long each time: what waits in the kernel stays little.
+# A probe without any answer probably waits behind a cell. In case it was lost, it is sent again after this, and then
+# after twice as long each time, so that few probes wait in the kernel.
 PROBE_PATIENCE = 1.0
 
-# `idle` follows the reply at once. When it has not after this long, the kernel is asked whether it is still to come.
+# `idle` follows the reply at once. If it is missing for this long, a probe is sent.
 IDLE_PATIENCE = 1.0
 
-# The same for a reply that has not come: `idle` was heard, or the cell was interrupted, which can cost the reply.
+# The same for a missing reply after `idle`, or after an interrupt, which can cost the reply.
 REPLY_PATIENCE = 0.3
 
-# A kernel that takes interrupts as messages answers them beside its cell.
+# A kernel that takes interrupts as messages answers them while its cell runs.
 INTERRUPT_PATIENCE = 1.0
 
 # A kernel whose cell called `exit()` has this long to run its exit functions; it is Jupyter's shutdown_wait_time.
 EXIT_PATIENCE = 5.0
 
-# Which request of Jupyter's answers a question of ours.
+# The request of Jupyter for each query of ours.
 _QUERIES = {
     "complete": "complete",
     "inspect": "inspect",
@@ -73,15 +63,15 @@ _QUERIES = {
 }
 _REPLIES = tuple(f"{name}_reply" for name in _QUERIES.values())
 
-# What ipykernel takes for the end of input, and raises EOFError for.
+# ipykernel raises EOFError for this input.
 _END_OF_INPUT = "\x04"
 
 
 class Conversation:
-    """Decides what to send, to do and to tell the client. `prefix` begins the ids of its own requests.
+    """Decides what to send, to do and to tell the client. The ids of its own requests begin with `prefix`.
 
-    Each method takes one event and returns what must be done, in order; a method that is named in the docstring of an
-    action is to be called when that has been done.
+    Each method takes one event and returns actions to carry out in order. If the docstring of an action names a method
+    here, call it when the action is done.
     """
 
     def __init__(self, *, prefix: str, language: str, interrupt_mode: str) -> None:
@@ -108,34 +98,33 @@ class Conversation:
 
     @property
     def due(self) -> float:
-        """When `tick` wants to be called next."""
+        """When to call `tick` next."""
         return self._due
 
     @property
     def heard(self) -> bool:
-        """Whether the kernel has answered, and what it publishes is heard."""
+        """Whether the kernel has answered, and its publications arrive."""
         return self._reception.heard
 
     # -- what the client asks for ----------------------------------------------------------------------------
 
     def greet(self, *, now: float) -> list[Action]:
-        """Begins to find out whether the kernel answers; `heard` says so."""
+        """Begins to find out whether the kernel answers; then `heard` becomes true."""
         return [self._send_probe(now)] if self._stage == "resting" else []
 
     def watch(self) -> list[Action]:
-        """Begins to tell the client what it has not asked for, and to take questions of its cells for it."""
+        """Begins to report what other clients do, and the input requests of its own cells."""
         self._onlooker = Onlooker()
         return []
 
     def answer(self, answer: Answer) -> list[Action]:
-        """Takes what a person has answered; input that is refused has come to its end."""
+        """Takes an answer to an input request; a refusal means end of input."""
         if self._stage != "submitted" or self._cell is None or answer.id != self._cell.id:
             return []
         value = answer.payload.decode("utf-8", "replace") if answer.accepted else _END_OF_INPUT
         return [SendRequest("stdin", "input_reply", {"value": value}, self._new_id())]
 
     def execute(self, request: Execute) -> list[Action]:
-        """Takes a cell to run."""
         if self._stage == "ended":
             return []
         assert self._stage == "resting", "a connection carries one cell at a time"
@@ -146,10 +135,10 @@ class Conversation:
         self._reception.catch_up()
         self._cell, self._probe = cell, None
         self._enter("queueing")
-        return [JoinQueue()]
+        return [Step.JOIN_QUEUE]
 
     def interrupt(self, message: Interrupt, *, now: float) -> list[Action]:
-        """Stops the cell `message.id`, or whatever the kernel runs if there is none given."""
+        """Stops the cell `message.id`, or whatever the kernel runs if the id is empty."""
         cell = self._cell
         if self._stage == "ended":
             return []
@@ -160,24 +149,24 @@ class Conversation:
         if self._stage in ("queueing", "probing"):
             return self._withdraw(cell)
         if self._stage == "exiting" or cell.replied:
-            return []  # it is over: what an interrupt struck now would not be this cell
+            return []  # it is over, and an interrupt would hit something else
         cell.interrupted = True
         if message.harder:
-            return [KillDescendants()] if cell.begun else [self._send_probe(now)]
+            return [Step.KILL_DESCENDANTS] if cell.begun else [self._send_probe(now)]
         return self._stop(now) if cell.running else []
 
     def descendants_killed(self, *, some: bool, now: float) -> list[Action]:
         """Takes whether there was something to kill.
 
-        A cell that waited for what was killed goes on by itself: another interrupt would strike what the kernel does at
-        the end of the cell, which is how replies get lost.
+        A cell that waited for a killed process continues by itself. Another interrupt could hit the kernel at the end
+        of the cell, and the reply would be lost.
         """
         if self._stage != "submitted":
             return []
         return [*([] if some else [self._interrupt_kernel()]), self._send_probe(now)]
 
     def query(self, query: Query) -> list[Action]:
-        """Takes a question to the kernel; `leave` asks it to end if it has not been used for a while."""
+        """Takes a query; `leave` asks the kernel to end if it has not been used for a while."""
         if self._stage == "ended":
             return []
         if query.what == "leave":
@@ -185,9 +174,9 @@ class Conversation:
                 return [Deliver(Reply(query.id, {"left": False}))]
             self._leave = query
             self._enter("leaving")
-            return [JoinQueue()]
+            return [Step.JOIN_QUEUE]
         if query.what not in _QUERIES:
-            reason = f"a Jupyter kernel cannot be asked for {query.what!r}; kernelbox's own can"
+            reason = f"Jupyter kernels do not answer {query.what!r}, only kernelbox's own kernels do"
             return [Deliver(Reply(query.id, {"status": "error", "ename": "NotSupported", "evalue": reason}))]
         args = {name: value for name, value in query.args.items() if value is not None}
         return [SendRequest("shell", f"{_QUERIES[query.what]}_request", args, query.id)]
@@ -195,9 +184,9 @@ class Conversation:
     # -- what happens ----------------------------------------------------------------------------------------
 
     def first_in_queue(self, *, busy: bool, unused_for: float | None, now: float) -> list[Action]:
-        """Takes that it is our place to use the kernel, and what the state file says.
+        """Takes that this client is the first in the queue, and what the state file says.
 
-        `busy` then means that the client before us ended while its cell ran. `unused_for` is None if it is not known.
+        `busy` then means that the previous client ended while its cell ran. `unused_for` is None if unknown.
         """
         if self._stage == "leaving":
             return self._leave_if_unused(busy=busy, unused_for=unused_for)
@@ -209,20 +198,20 @@ class Conversation:
         return [self._send_probe(now)]
 
     def behind_others(self) -> list[Action]:
-        """Takes that other clients are before us in the queue; a cell waits for them."""
+        """Takes that other clients are ahead in the queue; a cell waits for them."""
         return self._stay() if self._stage == "leaving" else []
 
     def tick(self, *, now: float) -> list[Action]:
-        """Does what time has made possible."""
+        """Takes that time has passed."""
         if now < self._due:
             return []
         self._due = math.inf  # unless something is begun below
         if self._stage == "exiting":
-            return [KillKernel()]
+            return [Step.KILL_KERNEL]
         return [self._send_probe(now)] if self._probe is not None or self._stage == "submitted" else []
 
     def published(self, message: KernelMessage, *, now: float) -> list[Action]:
-        """Takes what the kernel published (iopub)."""
+        """Takes a publication of the kernel (iopub)."""
         if self._stage == "ended":
             return []
         if self._stage == "resting":
@@ -244,7 +233,7 @@ class Conversation:
         return []
 
     def asked(self, message: KernelMessage) -> list[Action]:
-        """Takes what the kernel wants to have asked of a person (stdin)."""
+        """Takes an input request of the kernel (stdin)."""
         if message.kind != "input_request" or self._cell is None or message.parent != self._cell.id:
             return []
         self._asks += 1
@@ -252,7 +241,7 @@ class Conversation:
         return [Deliver(Ask(self._cell.id, self._asks, SHELL_SERVER, INPUT_TOOL, args))]
 
     def left_out(self, messages: int, size: int) -> list[Action]:
-        """Takes that published messages were left out, because too much waited to be read."""
+        """Takes that publications were dropped, because too many were unread."""
         if self._cell is not None and self._stage in ("submitted", "exiting"):
             return _deliver(self._cell.take_loss(messages, size))
         self._reception.heard = False
@@ -271,11 +260,10 @@ class Conversation:
         return []
 
     def process_ended(self) -> list[Action]:
-        """Takes that the kernel's process has ended, and with it what this client waited for."""
         queued = self._stage not in ("resting", "ended")
         self._cell = self._leave = self._probe = None
         self._enter("ended")
-        return [LeaveQueue()] if queued else []
+        return [Step.LEAVE_QUEUE] if queued else []
 
     # -- a cell ----------------------------------------------------------------------------------------------
 
@@ -288,7 +276,7 @@ class Conversation:
         self._enter("submitted")
         request = cell.submit(self._language, stdin=self._onlooker is not None)
         if cell.is_comm:
-            self._due = now + IDLE_PATIENCE  # there will be no reply; the kernel is asked whether it is through
+            self._due = now + IDLE_PATIENCE  # there will be no reply, so a probe finds out when it is over
         messages: list[Message] = [Started(cell.id, 0)]  # its number follows
         for name, text in self._late.take():
             messages += cell.take_output(name, text)
@@ -296,23 +284,23 @@ class Conversation:
 
     def _published_about_cell(self, cell: JupyterCell, message: KernelMessage, now: float) -> list[Action]:
         if not cell.submitted:
-            return []  # a cell that ran before may say anything
+            return []  # an earlier cell may have forged it
         was_running = cell.running
         actions = _deliver(cell.take_published(message))
         if cell.running and not was_running and cell.interrupted:
-            actions += self._stop(now)  # it was asked for before the kernel had begun
+            actions += self._stop(now)  # it was requested before the cell began
         return actions + self._after(cell, now, REPLY_PATIENCE)
 
     def _replied_to_cell(self, cell: JupyterCell, message: KernelMessage, now: float) -> list[Action]:
         if not cell.submitted or cell.replied:
             return []
         actions = _deliver(cell.take_reply(message))
-        if cell.asks_to_exit:  # now, because the process may end before `idle` is heard
+        if cell.asks_to_exit:  # now, because the process may end before `idle` arrives
             actions.append(WriteReason("the cell called exit()"))
         return actions + self._after(cell, now, IDLE_PATIENCE)
 
     def _after(self, cell: JupyterCell, now: float, patience: float) -> list[Action]:
-        """Decides what follows from a message about the cell; waits for the second half of its end."""
+        """Decides what follows from a message about the cell; ends it when both halves of its end have arrived."""
         if self._stage != "submitted":
             return []
         if not cell.done:
@@ -326,12 +314,12 @@ class Conversation:
         self._late.remember(cell.id)
         self._cell = None
         self._enter("resting")
-        return [WriteActivity("idle"), LeaveQueue()]
+        return [WriteActivity("idle"), Step.LEAVE_QUEUE]
 
     def _withdraw(self, cell: JupyterCell) -> list[Action]:
         self._cell = self._probe = None
         self._enter("resting")
-        return [LeaveQueue(), Deliver(Done(cell.id, "aborted"))]
+        return [Step.LEAVE_QUEUE, Deliver(Done(cell.id, "aborted"))]
 
     def _stop(self, now: float) -> list[Action]:
         self._due = now + REPLY_PATIENCE
@@ -339,8 +327,8 @@ class Conversation:
 
     def _interrupt_kernel(self) -> Action:
         if self._interrupt_mode == "signal":
-            return InterruptGroup()
-        # The client may exit next, and ZeroMQ sends in the background: wait for the kernel to have it.
+            return Step.INTERRUPT_GROUP
+        # The client may exit next, and ZeroMQ sends in the background. So wait until the kernel has it.
         return SendRequest("control", "interrupt_request", {}, self._new_id(), INTERRUPT_PATIENCE)
 
     # -- probes ----------------------------------------------------------------------------------------------
@@ -371,23 +359,23 @@ class Conversation:
     # -- the end of the kernel -------------------------------------------------------------------------------
 
     def _leave_if_unused(self, *, busy: bool, unused_for: float | None) -> list[Action]:
-        """Asks the kernel to end, unless a cell runs or ran lately; like one of ours, it does not answer then.
+        """Asks the kernel to end, unless a cell runs or ran lately. Then there is no answer, as with our own kernels.
 
-        The place in the queue is kept, so that no other client begins a cell meanwhile.
+        The client stays first in the queue, so that no other client begins a cell meanwhile.
         """
         assert self._leave is not None
         seconds = float(self._leave.args["unused_for"])
         if busy or self._reception.serves_others or unused_for is None or unused_for < seconds:
             return self._stay()
         self._enter("exiting")
-        reason = f"ended after {seconds:g} s without work, as a client asked for"
+        reason = f"ended after {seconds:g} s without work, as a client requested"
         return [WriteReason(reason), self._request_shutdown()]
 
     def _stay(self) -> list[Action]:
         assert self._leave is not None
         query, self._leave = self._leave, None
         self._enter("resting")
-        return [LeaveQueue(), Deliver(Reply(query.id, {"left": False}))]
+        return [Step.LEAVE_QUEUE, Deliver(Reply(query.id, {"left": False}))]
 
     def _request_shutdown(self) -> Action:
         return SendRequest("control", "shutdown_request", {"restart": False}, self._new_id())

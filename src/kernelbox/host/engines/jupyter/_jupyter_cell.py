@@ -1,7 +1,7 @@
-"""One execution on a Jupyter kernel: what its two channels say, put into our own messages. No sockets, no clock.
+"""One execution on a Jupyter kernel: translates the messages of its two channels into ours. No sockets, no clock.
 
-A cell has ended when the reply (shell) and `idle` (iopub) are both here: they race each other, and only `idle` comes
-after everything that the cell wrote.
+A cell has ended when both the reply (shell) and `idle` (iopub) have arrived. They race each other, and only `idle`
+comes after everything that the cell wrote.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage
 from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._bundle import build_display
 from kernelbox.wire._json import load
-from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Execute, Message, Output, Started
+from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Execute, Message, Output, Payload, Started
 from kernelbox.wire._schema import COMM_KINDS, MAX_ERROR, MAX_LINES, MAX_TOLD_CODE
 
 TYPE_CHECKING = False
@@ -25,12 +25,15 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[
 
 _LONGEST_NAME = 1_000
 
-# Languages that a cell of `language="bash"` can be given to as it is.
+# The exit status at the end of an error: no shell has more than three digits.
+_STATUS = re.compile(r"(?<!\d)(-?\d{1,3})\.?$")
+
+# Kernel languages that can run a cell of `language="bash"` unchanged.
 _SHELLS = ("bash", "sh", "shell")
 
 
 class JupyterCell:
-    """Collects what a Jupyter kernel says about one request."""
+    """Collects a Jupyter kernel's messages about one request."""
 
     def __init__(self, request: Execute) -> None:
         self.request = request
@@ -60,21 +63,21 @@ class JupyterCell:
 
     @property
     def failed(self) -> bool:
-        """Whether the kernel has published an error of the cell."""
+        """Whether the kernel has published an error."""
         return self._error is not None
 
     @property
     def is_comm(self) -> bool:
-        """Whether it is a message to a comm: the kernel does not reply to it."""
+        """Whether it is a message to a comm, which the kernel does not reply to."""
         return self.request.language == "comm"
 
     @property
     def served(self) -> bool:
-        """Whether the kernel has said on one channel at least that it is through with the cell."""
+        """Whether at least one channel says that the cell is over."""
         return self._reply is not None or self._idle
 
     def submit(self, kernel_language: str, *, stdin: bool) -> SendRequest:
-        """Returns what asks the kernel for the cell; it may ask for input where there is a channel for that."""
+        """Returns the request for the cell; `stdin` allows it to ask for input."""
         self.submitted = True
         if not self.is_comm:
             return SendRequest("shell", "execute_request", self.content(kernel_language, stdin=stdin), self.id)
@@ -89,7 +92,7 @@ class JupyterCell:
         )
 
     def content(self, kernel_language: str, *, stdin: bool = False) -> dict[str, Any]:
-        """Returns the content of the execute_request. A failing cell must not abort those queued behind it."""
+        """Returns the content of the execute_request. A failing cell must not abort those behind it."""
         code = self.request.code
         if self.request.language == "bash" and kernel_language == "python":
             code = f"%%bash\n{code}"
@@ -103,15 +106,15 @@ class JupyterCell:
         }
 
     def refuse(self, kernel_language: str) -> Done | None:
-        """Returns the end of a cell that a Jupyter kernel cannot run as it was meant; nothing is sent then."""
+        """Returns the end of a cell that a Jupyter kernel cannot run as intended; then nothing is sent."""
         request = self.request
         if request.language == "bash" and kernel_language not in ("python", *_SHELLS):
             return self._refusal(
-                f"this kernel runs {kernel_language or 'a language of its own'} and knows no bash cells; "
-                "use language='bash' on a Python or bash kernel"
+                f"this kernel runs {kernel_language or 'its own language'} and has no bash cells; use language='bash' "
+                "on a Python or bash kernel"
             )
         if self.is_comm and not self._comm:
-            return self._refusal("this is no message to a comm")
+            return self._refusal("this is not a message to a comm")
         if request.approve_shell or request.shell_escape_only:
             return self._refusal("shell commands can be held for approval only in kernelbox's own kernels")
         if request.restore_cwd:
@@ -122,13 +125,13 @@ class JupyterCell:
         return [Output(self.id, name if name == "stderr" else "stdout", text)]
 
     def take_loss(self, messages: int, size: int) -> list[Message]:
-        """Takes that what the kernel published was left out; the result says so."""
+        """Takes that publications were dropped; the result says so."""
         self._cut = True
         what = f"{messages:,} messages of the kernel ({size:,} bytes) were left out"
         return self.take_output("stderr", f"[{what}: they came faster than they were read]\n")
 
     def take_published(self, message: KernelMessage) -> list[Message]:
-        """Takes what the kernel published about the cell (iopub)."""
+        """Takes a publication about the cell (iopub)."""
         self.begun = True
         self._cut |= message.unread
         match message.kind:
@@ -156,15 +159,14 @@ class JupyterCell:
         return []
 
     def take_reply(self, message: KernelMessage) -> list[Message]:
-        """Takes the execute_reply (shell)."""
         self._cut |= message.unread
         self._reply = message
         return self._finish()
 
     def give_up(self) -> list[Message]:
-        """Ends the cell without its reply or its `idle`, which were lost, and output perhaps with them."""
+        """Ends the cell without its reply or its `idle`, which were lost, perhaps together with output."""
         if self._reply is None:
-            # An interrupt that strikes outside the user's code takes the reply with it.
+            # An interrupt outside the user's code costs the reply.
             status = "ok" if self.is_comm and not self.interrupted else "abort"
             self._reply = KernelMessage("execute_reply", self.id, {"status": status})
         self._idle = True
@@ -179,10 +181,14 @@ class JupyterCell:
         if self._reply is None or not self._idle or self.done:
             return []
         self.done = True
-        pages = [part["data"] for part in self._payload() if isinstance(part.get("data"), dict)]
-        messages: list[Message] = [self._show("display_data", data, {}) for data in pages]
+        messages: list[Message]
+        if self.request.payloads:
+            messages = [Payload(self.id, part) for part in self._payload()]
+        else:
+            pages = [part["data"] for part in self._payload() if isinstance(part.get("data"), dict)]
+            messages = [self._show("display_data", data, {}) for data in pages]
         if self.asks_to_exit:
-            return messages  # what ends the cell is the end of the kernel
+            return messages  # the cell ends when the kernel ends
         done = Done(self.id, "ok", execution_count_of(self._reply), interrupted=self.interrupted, cut=cut or self._cut)
         status = self._reply.text("status")
         if status.startswith("abort") and not (self.running or self.interrupted):
@@ -193,6 +199,8 @@ class JupyterCell:
             self._describe_error(done, self._error or self._reply)
         elif self._error is not None:
             messages += self.take_output("stderr", "\n".join(_lines(self._error)) + "\n")
+        if self.request.language == "bash" and done.status != "aborted":
+            done.exit_code = _exit_code(done)
         return [*messages, done]
 
     def _describe_error(self, done: Done, error: KernelMessage) -> None:
@@ -206,7 +214,7 @@ class JupyterCell:
         text, value = bound(whole, limit), bound(evalue, min(value_limit(limit), MAX_ERROR))
         done.status, done.ename, done.evalue = "error", ename[:_LONGEST_NAME], value
         done.traceback = text.split("\n", MAX_LINES)
-        done.interrupted |= ename == "KeyboardInterrupt"  # another client may have asked for it
+        done.interrupted |= ename == "KeyboardInterrupt"  # perhaps by another client
         done.cut |= len(text) < len(whole) or len(value) < len(evalue)
 
     def _show_message(self, message: KernelMessage) -> Message:
@@ -230,14 +238,22 @@ class JupyterCell:
         return Done(self.id, "error", None, "NotSupported", reason, [f"NotSupported: {reason}"])
 
 
+def _exit_code(done: Done) -> int | None:
+    """Returns the exit status of a bash cell, which the error of `%%bash` and of a bash kernel ends with."""
+    if done.status == "ok":
+        return 0
+    found = _STATUS.search(done.evalue)
+    return int(found[1]) if found else None
+
+
 def execution_count_of(message: KernelMessage) -> int | None:
-    """Returns the number that a kernel has given to a cell."""
+    """Returns the cell's number in a message."""
     count = message.content.get("execution_count")
     return count if type(count) is int else None
 
 
 def _read_comm(request: Execute) -> dict[str, Any]:
-    """Returns a front end's message to a comm, which is the code of the request; nothing if it is none."""
+    """Parses the code of a request as a front end's message to a comm; empty if it is not one."""
     try:
         message = load(request.code.encode("utf-8", "surrogatepass"))
     except ValueError:
@@ -255,7 +271,7 @@ def _plain(text: str) -> str:
     return _ANSI.sub("", text)
 
 
-# What means something without a cell: threads, and widgets that they move.
+# Messages that can come between cells, from threads and the widgets that they change.
 _BETWEEN = ("stream", "display_data", "update_display_data", "clear_output", *COMM_KINDS)
 
 
@@ -265,11 +281,8 @@ class Onlooker:
     def __init__(self) -> None:
         self._cell: JupyterCell | None = None
 
-    def __repr__(self) -> str:
-        return f"<Onlooker of {self._cell!r}>"
-
     def take(self, message: KernelMessage) -> list[Message]:
-        """Takes what the kernel published about anything but this client's own requests."""
+        """Takes a publication that is not about this client's own requests."""
         if message.kind == "execute_input" and message.parent:
             code = message.text("code")[:MAX_TOLD_CODE]
             self._cell = JupyterCell(Execute(message.parent, code))

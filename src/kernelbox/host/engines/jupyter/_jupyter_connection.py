@@ -1,6 +1,6 @@
-"""A connection to a Jupyter kernel, with the interface of a connection to one of ours.
+"""A connection to a Jupyter kernel, with the same interface as one to kernelbox's own kernels.
 
-What is to be done is decided by a `Conversation`; here it is done, with sockets, clocks, files and signals.
+A `Conversation` decides what to do. This module does it, with sockets, clocks, files and signals.
 """
 
 from __future__ import annotations
@@ -13,18 +13,7 @@ import threading
 import time
 
 from kernelbox.host.engines._local import LocalConnection
-from kernelbox.host.engines.jupyter._actions import (
-    Deliver,
-    InterruptGroup,
-    JoinQueue,
-    KillDescendants,
-    KillKernel,
-    LeaveQueue,
-    SendRequest,
-    WriteActivity,
-    WriteReason,
-)
-from kernelbox.host.engines.jupyter._activity import read_activity, write_activity
+from kernelbox.host.engines.jupyter._actions import Deliver, SendRequest, Step, WriteActivity, WriteReason
 from kernelbox.host.engines.jupyter._client_queue import QueueLock
 from kernelbox.host.engines.jupyter._connection_file import JupyterLink
 from kernelbox.host.engines.jupyter._conversation import Conversation
@@ -33,6 +22,7 @@ from kernelbox.host.engines.jupyter._zmq_channels import ZmqChannels
 from kernelbox.host.process._forks import forget_in_forks
 from kernelbox.host.process._process import since_boot
 from kernelbox.host.store import _death_notes as _notes
+from kernelbox.host.store._state_file import read_state, write_activity
 from kernelbox.wire._messages import Answer, Execute, Interrupt, Query, Watch
 
 TYPE_CHECKING = False
@@ -43,10 +33,10 @@ if TYPE_CHECKING:
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.wire._messages import Message
 
-# What was in flight when the kernel died arrives within this.
+# Messages that were under way when the kernel died arrive within this time.
 _LAST_WORDS_PATIENCE = 0.02
 
-# Where the system has no descriptor for a process, how often to look.
+# How often to check the process, if the system has no descriptor for it.
 _LOOK_AGAIN = 0.1
 
 
@@ -79,24 +69,22 @@ class JupyterConnection(LocalConnection):
         return f"<JupyterConnection to {self.process!r}{' ended' if self.ended else ''}>"
 
     def fileno(self) -> int:
-        """Returns a descriptor that becomes readable when `read` may have something."""
         if self._combined is None:
             self._combined = self._open().combine()
         return self._combined.fileno()
 
     @property
     def idle(self) -> bool:
-        """Whether the connection can carry another execution."""
         if self.ended or self._conversation.stage != "resting":
             return False
         return not self.process.wait(0.0)
 
     def send(self, message: Message) -> None:
-        """Sends a message; a kernel that cannot take it any more is found out by `receive`."""
+        """Sends a message; if the kernel is gone, `receive` notices."""
         if self.ended:
             return
         if self._channels is not None:
-            self._take()  # what has arrived decides what the message means
+            self._take()  # the messages that have arrived decide what this one means
         match message:
             case Execute():
                 self._perform(self._conversation.execute(message))
@@ -112,13 +100,15 @@ class JupyterConnection(LocalConnection):
         if self._inbox or self.ended:
             self._queue.wake()  # the caller may wait at `fileno`
 
-    unsent = False  # ZeroMQ keeps what the kernel has not taken
+    unsent = awaits_rest = lacks_rest = False  # ZeroMQ buffers messages, and delivers them complete
 
     def flush(self) -> None:
         """Does nothing: see `unsent`."""
 
+    def still_serves(self) -> bool:
+        return False
+
     def receive(self, timeout: float | None) -> list[Message]:
-        """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""
         messages = self.read()
         if messages or self.ended:
             return messages
@@ -126,11 +116,11 @@ class JupyterConnection(LocalConnection):
         return self.read()
 
     def read(self) -> list[Message]:
-        """Takes what has arrived."""
+        """Returns the messages that have arrived."""
         if self.ended:
             return []
         if sys.is_finalizing():
-            self._end()  # nothing comes any more; a stream that is left now has interrupted its cell
+            self._end()  # nothing arrives any more
             return []
         self._queue.clear()
         self._take()
@@ -147,12 +137,12 @@ class JupyterConnection(LocalConnection):
         return messages
 
     def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
-        """Interrupts an execution; the means are those of the kernelspec."""
+        """Interrupts an execution, in the way that the kernelspec names."""
         self.process.wake()
         self.send(Interrupt(execution_id, harder=harder))
 
     def interrupt_holder(self) -> bool:
-        """Interrupts whatever the kernel runs; a Jupyter kernel does not say whether that was reached."""
+        """Interrupts whatever the kernel runs. A Jupyter kernel does not say whether anything was interrupted."""
         self.interrupt("")
         return True
 
@@ -184,10 +174,10 @@ class JupyterConnection(LocalConnection):
             if not self._closed:
                 self.close()
         except (AttributeError, TypeError):
-            return  # the interpreter is ending, and the modules that closing needs are gone
+            return  # the interpreter is ending, and modules that this needs are gone
 
     def handshake(self, timeout: float) -> bool:
-        """Waits until the kernel answers and is heard; returns whether it does, in time."""
+        """Waits until the kernel answers and its publications arrive; returns whether they do in time."""
         deadline = time.monotonic() + timeout
         self._perform(self._conversation.greet(now=time.monotonic()))
         while not self._conversation.heard and not self.ended and time.monotonic() < deadline:
@@ -196,13 +186,12 @@ class JupyterConnection(LocalConnection):
         return self._conversation.heard and not self.ended
 
     def ask_to_shut_down(self) -> None:
-        """Asks the kernel to end in good order."""
-        self._open().send("control", "shutdown_request", {"restart": False}, os.urandom(8).hex())
+        self._open().send(SendRequest("control", "shutdown_request", {"restart": False}, os.urandom(8).hex()))
 
     def _watch(self) -> None:
-        """Begins to tell the client of all that the kernel says, and of what its cells ask; before `fileno` is used."""
+        """Begins to pass on all that the kernel publishes, and the input requests of cells."""
         self._open().take_questions()
-        if self._combined is not None:  # it does not know of the channel for questions
+        if self._combined is not None:  # made without the channel for input
             self._combined.close()
             self._combined = None
         self._perform(self._conversation.watch())
@@ -211,7 +200,7 @@ class JupyterConnection(LocalConnection):
     # -- what happens ----------------------------------------------------------------------------------------
 
     def _take(self) -> None:
-        """Tells the conversation what has arrived."""
+        """Passes what has arrived to the conversation."""
         now = time.monotonic()
         for channel, message in self._open().take():
             if isinstance(message, LeftOut):
@@ -224,12 +213,12 @@ class JupyterConnection(LocalConnection):
                 self._perform(self._conversation.asked(message))
 
     def _tell_first(self) -> None:
-        """Tells the conversation, if it waits for that, that this client is the first in the queue."""
+        """Tells a waiting conversation that this client is the first in the queue."""
         if self._conversation.stage in ("queueing", "leaving"):
-            activity, now = read_activity(self.directory), time.monotonic()
-            self._perform(
-                self._conversation.first_in_queue(busy=activity.busy, unused_for=activity.unused_for, now=now)
-            )
+            state, now = read_state(self.directory), time.monotonic()
+            busy = state is not None and state.activity == "busy"
+            unused_for = None if state is None else time.time() - state.last_used
+            self._perform(self._conversation.first_in_queue(busy=busy, unused_for=unused_for, now=now))
 
     def _wait(self, patience: float) -> None:
         patience = min(patience, self._conversation.due - time.monotonic())
@@ -238,7 +227,7 @@ class JupyterConnection(LocalConnection):
         self._open().wait(None if patience == math.inf else patience)
 
     def _set_alarm(self) -> None:
-        """Makes `fileno` readable when the conversation is due: an event loop that waits there knows no `due`."""
+        """Makes `fileno` readable when the conversation is due, for event loops, which do not know `due`."""
         due = math.inf if self._combined is None else self._conversation.due
         if due == self._alarm_due:
             return
@@ -264,32 +253,32 @@ class JupyterConnection(LocalConnection):
                     self._inbox.append(message)
                 case SendRequest():
                     self._request(action)
-                case JoinQueue():
+                case Step.JOIN_QUEUE:
                     self._join_queue()
-                case LeaveQueue():
+                case Step.LEAVE_QUEUE:
                     self._queue.leave()
                 case WriteActivity(activity, execution_id):
                     self._busy_since = since_boot()
                     write_activity(self.directory, activity, execution_id)
-                case InterruptGroup():
+                case Step.INTERRUPT_GROUP:
                     self.process.signal_group(signal.SIGINT)
-                case KillDescendants():
+                case Step.KILL_DESCENDANTS:
                     some = self.process.kill_descendants(since=self._busy_since)
                     self._perform(self._conversation.descendants_killed(some=some, now=time.monotonic()))
                 case WriteReason(reason):
                     _notes.write_reason(self.directory, self.process, reason)
-                case KillKernel():
+                case Step.KILL_KERNEL:
                     self.process.signal(signal.SIGKILL)
 
     def _request(self, request: SendRequest) -> None:
-        self._open().send(request.channel, request.kind, request.content, request.id, request.metadata, request.buffers)
+        self._open().send(request)
         if request.patience:
             self._open().wait_for_message(request.patience, request.channel)
 
     def _join_queue(self) -> None:
         try:
             self._queue.join()
-        except OSError:  # its directory is gone, and so will be the kernel
+        except OSError:  # its directory is gone, and the kernel will be soon
             self._end()
             return
         if self._queue.first:

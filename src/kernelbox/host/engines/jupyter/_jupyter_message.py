@@ -1,6 +1,6 @@
-"""Jupyter's messages, to signed frames and back (https://jupyter-client.readthedocs.io, "Messaging in Jupyter").
+"""Jupyter's messages as signed frames (https://jupyter-client.readthedocs.io, "Messaging in Jupyter").
 
-jupyter_client's Session does the same and more; importing it takes several times as long as running a cell.
+jupyter_client's Session does the same and more, but importing it takes several times as long as running a cell.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 _DELIMITER = b"<IDS|MSG>"
 _VERSION = "5.3"
 
-# Bytes of a content that is read: a frame of our own twice over, because pictures come in base64 and text is escaped.
+# The most bytes of a content: twice our own frame, because pictures come in base64 and text is escaped.
 _LONGEST_CONTENT = 128 * 1024 * 1024
 
-# Bytes of a frame that is taken from the network at all. A kernel that announces more is cut off.
+# The most bytes of a frame. ZeroMQ disconnects a kernel that announces more.
 LONGEST_FRAME = 2 * _LONGEST_CONTENT
 
-# Characters of a kind and of an id; Jupyter's have 50 at most.
+# The most characters of a kind and of an id; Jupyter's have at most 50.
 _LONGEST_NAME = 256
 
 
@@ -36,7 +36,7 @@ _LONGEST_NAME = 256
 class KernelMessage:
     """A message from a kernel; `parent` is the id of the request that it belongs to.
 
-    One that is `unread` had a content that is too large, too deep or no JSON: it is empty here.
+    The content of an `unread` message was too large, too deep or not JSON, and is empty here.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class KernelMessage:
     buffers: tuple[bytes, ...] = ()
 
     def text(self, name: str) -> str:
-        """Returns a field of the content that should be text; kernels run untrusted code, which can send anything."""
+        """Returns a text field of the content; "" if it is not text, since untrusted code can send anything."""
         value = self.content.get(name)
         return value if isinstance(value, str) else ""
 
@@ -71,7 +71,6 @@ class SignedCodec:
         metadata: dict[str, Any] | None = None,
         buffers: tuple[bytes, ...] = (),
     ) -> list[bytes]:
-        """Returns the frames of a request."""
         header = {
             "msg_id": message_id,
             "session": self._session,
@@ -98,7 +97,7 @@ class SignedCodec:
         buffers = tuple(frames[start + 5 :])
         try:
             content = _load(raw)
-            metadata = _load(described) if kind in COMM_KINDS else {}  # of others it means nothing to us
+            metadata = _load(described) if kind in COMM_KINDS else {}  # used for nothing else
         except ValueError:
             content = None
         if not isinstance(content, dict) or len(buffers) > MAX_BUFFERS:
@@ -126,7 +125,7 @@ def _load(part: bytes) -> Any:
 
 
 def _without_surrogates(value: Any) -> Any:
-    """Replaces halves of characters, which JSON can spell and UTF-8 cannot."""
+    """Replaces lone surrogates, which JSON can contain and UTF-8 cannot."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, list):

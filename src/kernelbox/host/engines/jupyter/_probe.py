@@ -1,10 +1,9 @@
-"""A question to a Jupyter kernel whose answer shows that it has served all that was sent before.
+"""A question to a Jupyter kernel. Its answer shows that the kernel has served all earlier requests.
 
-The kernel serves the requests of its shell channel in their order, and publishes in one order too. So when it has
-replied to a `kernel_info_request` no earlier request runs any more; and when something that it published about that
-request has been heard, nothing published before is still to come. Either half can be lost: a reply to an interrupt that
-strikes between two requests, a publication to a client whose subscription the kernel has not taken note of yet, or who
-was too slow. Then the question is put again.
+The kernel serves the requests of its shell channel in order, and publishes in order too. So when it has replied to a
+`kernel_info_request`, no earlier request runs any more. And when a publication about that request has arrived, all
+earlier publications have too. Either half can be lost. An interrupt between two requests can cost the reply. A new or
+slow subscription can miss the publication. Then the question is sent again.
 """
 
 from __future__ import annotations
@@ -23,22 +22,18 @@ class Probe:
         self._heard = False
         self._idle = False
 
-    def __repr__(self) -> str:
-        answers = (" replied" if self._replied else "") + (" heard" if self._heard else "")
-        return f"<Probe sent {self.times_sent} times{answers}>"
-
     @property
     def times_sent(self) -> int:
         return len(self._ids)
 
     @property
     def complete(self) -> bool:
-        """Whether the kernel has served all that was sent before, and all that it published by then has been heard."""
+        """Whether the kernel has served all earlier requests, and everything that it published by then has arrived."""
         return self._replied and self._heard
 
     @property
     def half_lost(self) -> bool:
-        """Whether the kernel has served the question and one half of its answer is missing."""
+        """Whether the kernel has served the question, but one half of its answer is missing."""
         return (self._replied or self._idle) and not self.complete
 
     def sent(self, request_id: str) -> None:
@@ -46,7 +41,7 @@ class Probe:
         self._ids.add(request_id)
 
     def take_published(self, message: KernelMessage) -> bool:
-        """Takes what the kernel published; returns whether it is about this question."""
+        """Takes a publication; returns whether it is about this question."""
         if message.parent not in self._ids:
             return False
         self._heard = True

@@ -1,4 +1,4 @@
-"""What a client knows from published messages that are not about its running cell: other clients, and earlier cells."""
+"""What a client learns from publications that are not about its running cell: other clients, and earlier cells."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage
 
-# A kernel drops what a client has no room for. One that has left this many messages unread may have missed some.
+# A kernel drops messages that a client has no room for. With this many unread messages, some may be missing.
 FAR_BEHIND = 1000
 
-# Requests of others that are remembered one by one; so many are never open at once, but a cell can publish anything.
+# The most requests of other clients to remember. So many are never open at once, but a cell can publish anything.
 _MOST_OTHERS = 1000
 
 
 class Reception:
-    """Follows the published messages that are not about this client's own cell."""
+    """Follows the publications that are not about this client's own cell."""
 
     def __init__(self) -> None:
         self.heard = False
@@ -30,7 +30,7 @@ class Reception:
 
     @property
     def serves_others(self) -> bool:
-        """Whether the kernel has begun a request of another client and not said that it has ended."""
+        """Whether the kernel has begun a request of another client and not finished it."""
         return bool(self._others)
 
     def take_at_rest(self) -> None:
@@ -38,36 +38,33 @@ class Reception:
         self._unread += 1
 
     def catch_up(self) -> None:
-        """Takes that everything which waited has been read; after too much of it the kernel must be probed again."""
+        """Notes that all waiting messages have been read. If there were too many, the kernel must be probed again."""
         self.heard &= self._unread < FAR_BEHIND
         self._unread = 0
 
     def take_status(self, message: KernelMessage) -> None:
-        """Takes the status of a request that is not this client's, who may not queue with ours."""
+        """Takes the status of another client's request; other programs do not use the queue."""
         if message.text("execution_state") == "idle":
             self._others.discard(message.parent)
         elif len(self._others) < _MOST_OTHERS:
             self._others.add(message.parent)
 
     def forget_others(self) -> None:
-        """Takes that the kernel has served all that it had begun before."""
+        """Notes that the kernel has served all earlier requests."""
         self._others.clear()
 
 
-# Of this many cells, this many characters of each stream.
+# How many cells to remember, and how many characters of each stream to keep.
 _EARLIER_CELLS = 64
 _LIMIT = 1_000_000
 
 
 class EarlierOutput:
-    """Knows the earlier cells of a client, and keeps what they print while none of its cells runs."""
+    """Remembers the earlier cells of a client, and keeps what they print while none of its cells runs."""
 
     def __init__(self) -> None:
         self._earlier: deque[str] = deque(maxlen=_EARLIER_CELLS)
         self._kept: dict[str, BoundedText] = {}
-
-    def __repr__(self) -> str:
-        return f"<EarlierOutput of {len(self._earlier)} cells>"
 
     def remember(self, execution_id: str) -> None:
         """Notes that a cell has ended."""

@@ -1,10 +1,10 @@
-"""What a Jupyter kernel publishes: taken from the network as it comes, and kept for a reader within bounds.
+"""Receives the publications of a Jupyter kernel in a thread, and keeps a limited number of bytes for the reader.
 
-A kernel does not wait for its readers, and ZeroMQ counts the messages that wait for one, not their bytes. So a thread
-takes them at once, keeps so many bytes, and says where it had to leave messages out.
+A kernel does not wait for its readers, and ZeroMQ limits messages, not bytes. So a thread takes messages at once, keeps
+so many bytes, and marks where it had to drop messages.
 
-When the interpreter ends no other thread runs any more (`sys.is_finalizing`), and one that was stopped may hold the
-mutex: nothing comes then.
+When the interpreter ends (`sys.is_finalizing`), other threads no longer run, and one of them may hold the mutex. So
+nothing is read then.
 """
 
 from __future__ import annotations
@@ -16,36 +16,38 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
+from kernelbox.base._owning import Owner
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import zmq
 
-# Bytes that wait for a reader; as many as a client keeps of a cell that is not awaited.
+# The most bytes to keep; the same as for a cell that nobody waits for.
 _ROOM = 64 * 1024 * 1024
 
-# Small messages have some room more, because those that say what the kernel does are small.
+# Small messages get more room, because those about the kernel's status are small.
 _SMALL = 4 * 1024
 _MORE_ROOM = 16 * 1024 * 1024
 
-# What a message takes besides its bytes: a list, and an object for each of its seven frames.
+# The overhead of a message: a list, and an object for each of its seven frames.
 _EACH = 500
 
-# The thread only has to leave a wait.
+# How long to wait for the thread, which only has to wake up.
 _STOP_PATIENCE = 1.0
 
 
 @dataclass(slots=True)
 class LeftOut:
-    """Stands where messages were left out because too much waited for the reader."""
+    """Marks where messages were dropped, because too many were unread."""
 
     messages: int = 0
     size: int = 0
 
 
-class Subscription:
-    """Reads a socket in a thread of its own, to which the socket belongs from then on."""
+class Subscription(Owner):
+    """Reads a socket in its own thread, which owns the socket from then on."""
 
     def __init__(self, sock: zmq.Socket[bytes]) -> None:
         self._kept: deque[list[bytes] | LeftOut] = deque()
@@ -61,10 +63,10 @@ class Subscription:
             if sys.is_finalizing():
                 raise RuntimeError("the interpreter is ending")
             self._thread.start()
-        except RuntimeError as exc:  # or there are too many
+        except RuntimeError as exc:  # or there are too many threads
             self.forget()
             sock.close()
-            raise ConnectionAbortedError(f"what the kernel says cannot be read: {exc}") from exc
+            raise ConnectionAbortedError(f"the kernel's messages cannot be read: {exc}") from exc
 
     def __repr__(self) -> str:
         with self._mutex:
@@ -72,11 +74,11 @@ class Subscription:
             return f"<Subscription with {self._size} bytes, {left_out} messages left out>"
 
     def fileno(self) -> int:
-        """Returns a descriptor that is readable while messages wait."""
+        """Returns a descriptor that is readable while there are messages."""
         return self._read_end
 
     def take(self) -> Iterator[list[bytes] | LeftOut]:
-        """Returns the frames of each message that has come, in order."""
+        """Returns the frames of each message that has arrived, in order."""
         if sys.is_finalizing():
             return iter(())
         with self._mutex:
@@ -97,7 +99,7 @@ class Subscription:
             self._write_end = -1
 
     def forget(self) -> None:
-        """Closes what a fork has inherited; the thread is its parent's, and may hold the mutex for ever."""
+        """Closes the copies of a fork. The thread belongs to the parent, so the mutex may be locked forever here."""
         self._forgotten = True
         for fd in (self._stop_write, self._stop_read, self._read_end, self._write_end):
             os.close(fd)

@@ -1,4 +1,4 @@
-"""The ZeroMQ sockets of one client of a Jupyter kernel, and one wait over all that can happen to it."""
+"""The ZeroMQ sockets of one client of a Jupyter kernel, with one wait for all of them and for other descriptors."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from kernelbox.host.engines.jupyter._subscription import LeftOut, Subscription
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, Literal, Protocol
+    from typing import Literal, Protocol
 
     import zmq
 
+    from kernelbox.host.engines.jupyter._actions import SendRequest
     from kernelbox.host.engines.jupyter._connection_file import JupyterLink
     from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage
     from kernelbox.host.store._kernel_directory import KernelDirectory
@@ -26,31 +27,31 @@ if TYPE_CHECKING:
     Channel = Literal["shell", "iopub", "control", "stdin"]
 
     class Combined(Protocol):
-        """A descriptor that is readable while one of several is: epoll(7) or kqueue(2)."""
+        """A descriptor that is readable while any of several is: epoll(7) or kqueue(2)."""
 
         def fileno(self) -> int: ...
 
         def close(self) -> None: ...
 
 
-# Messages of the kernel that may wait in ZeroMQ until a thread of ours has taken them: a kernel drops what its clients
-# have no room for, and a busy machine may keep that thread for a while.
+# The most publications that ZeroMQ buffers until our thread takes them, which a busy machine may delay. A kernel drops
+# messages that its clients have no room for.
 _ROOM = 20_000
 
-# Replies that may wait: a client has few requests open.
+# The most replies that ZeroMQ buffers; a client has few open requests.
 _REPLIES = 16
 
-# A kernel that is starting binds its sockets soon; ZeroMQ's own pace is 100 ms.
+# How often to retry while a kernel starts; ZeroMQ's default is 100 ms.
 _RECONNECT_MS = 20
 
-# ZeroMQ allows 1,023 by itself, three of which each connection takes.
+# ZeroMQ's default is 1,023, and each connection needs three.
 _MAX_SOCKETS = 65_000
 
 _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
 
 
 class ZmqChannels:
-    """Sends requests and takes messages; `wait` also watches descriptors that are not ZeroMQ's."""
+    """Sends requests and receives messages; `wait` also watches other descriptors."""
 
     def __init__(self, link: JupyterLink, directory: KernelDirectory, watched: list[int]) -> None:
         import zmq
@@ -60,7 +61,7 @@ class ZmqChannels:
         self._poller = zmq.Poller()
         self._sockets: dict[Channel, zmq.Socket[bytes]] = {}
         self._watched = watched
-        self._identity = os.urandom(8).hex().encode()  # a kernel asks on stdin who has asked it on shell
+        self._identity = os.urandom(8).hex().encode()  # a kernel asks this client on stdin
         self._link = link
         self._path = self._held.enter_context(reachable_directory(directory))
         sock = self._new_socket(zmq.SUB)
@@ -74,7 +75,7 @@ class ZmqChannels:
             self._poller.register(fd, zmq.POLLIN)
 
     def take_questions(self) -> None:
-        """Opens the channel on which cells ask for input; before `combine`, which would not know of it."""
+        """Opens the channel on which cells ask for input. Call it before `combine`."""
         if "stdin" not in self._sockets:
             self._connect("stdin")
 
@@ -98,20 +99,13 @@ class ZmqChannels:
         sock.setsockopt(zmq.RCVHWM, _ROOM if kind == zmq.SUB else _REPLIES)
         return sock
 
-    def send(
-        self,
-        channel: Channel,
-        kind: str,
-        content: dict[str, Any],
-        message_id: str,
-        metadata: dict[str, Any] | None = None,
-        buffers: tuple[bytes, ...] = (),
-    ) -> None:
-        """Sends a request; it waits in our own memory while the kernel is not there yet."""
-        self._sockets[channel].send_multipart(self._codec.encode(kind, content, message_id, metadata, buffers))
+    def send(self, request: SendRequest) -> None:
+        """Sends a request; ZeroMQ buffers it until the kernel is there."""
+        frames = self._codec.encode(request.kind, request.content, request.id, request.metadata, request.buffers)
+        self._sockets[request.channel].send_multipart(frames)
 
     def take(self) -> Iterator[tuple[Channel, KernelMessage | LeftOut]]:
-        """Yields what has arrived; of two messages that race, what was published comes first."""
+        """Yields the messages that have arrived, publications first."""
         import zmq
 
         for frames in self._published.take():
@@ -126,11 +120,11 @@ class ZmqChannels:
                         yield channel, message
 
     def wait(self, timeout: float | None) -> bool:
-        """Waits until there is something to take; returns whether there is."""
+        """Waits until a message or a watched descriptor is ready; returns whether one is."""
         return bool(self._poller.poll(None if timeout is None else max(0, math.ceil(timeout * 1000))))
 
     def wait_for_message(self, timeout: float, *channels: Channel) -> bool:
-        """Waits for the kernel only, on all channels or those that are named; returns whether it has said something."""
+        """Waits for a message of the kernel, on all channels or these; returns whether there is one."""
         import zmq
 
         poller = zmq.Poller()
@@ -142,7 +136,7 @@ class ZmqChannels:
         return bool(poller.poll(math.ceil(timeout * 1000)))
 
     def combine(self) -> Combined:
-        """Returns one descriptor for everything that `wait` waits for. As with any of ZeroMQ's, take all then."""
+        """Returns one descriptor for everything that `wait` waits for. When it is readable, take all messages."""
         import zmq
 
         fds = [int(sock.getsockopt(zmq.FD)) for sock in self._sockets.values()]
@@ -161,12 +155,12 @@ class ZmqChannels:
         self._held.close()
 
     def forget(self) -> None:
-        """Leaves ZeroMQ's sockets as they are: the threads that would close them are our parent's."""
+        """Leaves ZeroMQ's sockets as they are, because the threads that would close them belong to the parent."""
         self._published.forget()
 
 
 def _context() -> zmq.Context[zmq.Socket[bytes]]:
-    """Returns ZeroMQ's context of this process: its thread does not survive a fork."""
+    """Returns this process's ZeroMQ context; its thread does not survive a fork."""
     import zmq
 
     pid = os.getpid()

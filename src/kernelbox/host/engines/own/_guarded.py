@@ -1,4 +1,4 @@
-"""Guarded kernels as the host sees them: what they are refused, whether the system says so, and their runner's key."""
+"""Guarded kernels on the host's side: their filter, the check that it is in force, and their runner's key."""
 
 from __future__ import annotations
 
@@ -18,39 +18,37 @@ if TYPE_CHECKING:
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.wire._messages import Spawned
 
-# A runner answers within a millisecond; one that a cell has stopped does not.
+# A runner answers within a millisecond, unless a cell has stopped it.
 _KEY_PATIENCE = 2.0
 
 
 def guard_filter() -> bytes:
-    """Returns the filter of a guarded kernel; raises StartFailed where there can be none."""
+    """Returns the filter of a guarded kernel; raises StartFailed if this system has none."""
     machine = platform.machine()
     if sys.platform != "linux":
         raise StartFailed(
-            f"require_shell_escape needs Linux, and this is {sys.platform}: elsewhere nothing keeps a cell from "
-            "starting programs in C; run kernelbox in a virtual machine or container with Linux, or leave it out"
+            f"require_shell_escape needs Linux, and this is {sys.platform}: other systems cannot stop C code in a cell "
+            "from starting programs; run kernelbox in a virtual machine or container with Linux, or leave it out"
         )
     if machine != "x86_64" and machine != "aarch64":
         raise StartFailed(
-            f"require_shell_escape needs one of {', '.join(ARCHITECTURES)}, and this machine is {machine}; leave it out"
+            f"require_shell_escape needs a machine of {' or '.join(ARCHITECTURES)}, and this one is {machine}; leave "
+            "it out"
         )
     return build_filter(machine, unix_sockets=False, programs=False)
 
 
 def require_guarded(spawned: Spawned, *, sandboxed: bool) -> None:
-    """Kills a process that the system does not show to be filtered, and raises StartFailed. The sandbox has a filter of
-    its own."""
+    """Kills a process that is not filtered according to the system, and raises StartFailed; a sandbox adds a filter."""
     if not _is_filtered(spawned.pid, 2 if sandboxed else 1):
-        process = Process(spawned.pid, spawned.start_time)
-        process.signal(signal.SIGKILL)
-        process.close()
-        raise StartFailed("the kernel was not kept, because its system calls are not filtered; please report this")
+        Process(spawned.pid, spawned.start_time).signal(signal.SIGKILL)
+        raise StartFailed("the kernel was killed, because its system calls are not filtered; please report this")
 
 
 def fetch_key(directory: KernelDirectory) -> bytes:
-    """Asks the runner of a kernel for its key; b"" if it does not answer, and no command can be approved then.
+    """Asks the runner of a kernel for its key; b"" if it does not answer, and then no command can be approved.
 
-    It says whose runner it is. With the key of another's what was approved here would run there, in its directory.
+    The answer begins with the kernel's id. With the key of another runner, an approved command would run over there.
     """
     key = b""
     try:
@@ -65,7 +63,7 @@ def fetch_key(directory: KernelDirectory) -> bytes:
 
 
 def _is_filtered(pid: int, filters: int) -> bool:
-    """Tells whether a process has so many filters of its own, and can do nothing about them (PR_SET_NO_NEW_PRIVS)."""
+    """Tells whether a process has so many filters of its own, and cannot get rid of them (PR_SET_NO_NEW_PRIVS)."""
     try:
         status = read_status(pid)
         return (status.get("Seccomp"), status.get("NoNewPrivs")) == ("2", "1") and added_filters(status) >= filters

@@ -1,4 +1,4 @@
-"""A connection to a kernel: its socket, and its process watched in the same wait."""
+"""A connection to one of kernelbox's own kernels. It waits for the socket and the process at the same time."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import signal
 import threading
 import time
 
-from kernelbox.host.engines._local import END_PATIENCE, LocalConnection, end_closed
-from kernelbox.host.files._sockets import dial
+from kernelbox.host.engines._local import END_PATIENCE, KILL_PATIENCE, LocalConnection, end_closed
+from kernelbox.host.files._sockets import dial, peer_of
 from kernelbox.host.process._forks import forget_in_forks
 from kernelbox.host.process._process import DIRECT_INTERRUPT, Process
 from kernelbox.host.store._state_file import aim, read_state
@@ -23,24 +23,18 @@ if TYPE_CHECKING:
     from kernelbox.wire._messages import Message
     from kernelbox.wire._questions import Questions
 
-
-# A guest sends a message in one go, as fast as it is read. After this long without the rest it is looked whether the
-# guest still runs the cell.
+# A guest sends a message in one go. If the rest is missing for this long, the host checks whether the cell still runs.
 _REST_PATIENCE = 1.0
 
-# A kernel takes an interrupt within milliseconds, while a cell runs too. One that has not after this long cannot,
-# because the interpreter is held.
+# A kernel takes an interrupt within milliseconds, even during a cell. If it does not, the interpreter is blocked.
 _INTERRUPT_PATIENCE = 2.0
 
-# Bytes asked for at once: as many as malloc has at hand, and more while there are more.
+# Bytes to receive at once: few enough for a quick allocation, and more while more arrives.
 _ROOM = 64 * 1024
 _LARGE_ROOM = 256 * 1024
 
-# Bytes passed to one send(2): more than a socket's buffer takes.
+# Bytes passed to one send(2); a socket's buffer takes fewer.
 _PIECE = 1024 * 1024
-
-# After SIGKILL only the operating system is waited for.
-_KILL_PATIENCE = 5.0
 
 
 class OwnConnection(LocalConnection):
@@ -59,17 +53,21 @@ class OwnConnection(LocalConnection):
         self._sending = threading.Lock()
         self._killed = False
         self._heard_at = 0.0
-        self._runner_key = _fetch_key(directory) if guarded else b""
+        self._runner_key = b""
+        if guarded:
+            from kernelbox.host.engines.own._guarded import fetch_key  # few kernels are guarded
+
+            self._runner_key = fetch_key(directory)
         with directory.open() as place:
             self._sock = dial(place, SOCKET)
         self._sock.setblocking(False)
         self._poller = self._make_poller()
-        self._looker = self._make_poller()  # for a look while another thread waits, which a poller refuses
+        self._looker = self._make_poller()  # a poller refuses a second thread while one waits
         forget_in_forks(self)
 
-    def _make_poller(self) -> select.poll:
+    def _make_poller(self, events: int = select.POLLIN) -> select.poll:
         poller = select.poll()
-        poller.register(self._sock, select.POLLIN)
+        poller.register(self._sock, events)
         if self.process.fileno() >= 0:
             poller.register(self.process.fileno(), select.POLLIN)
         return poller
@@ -82,16 +80,16 @@ class OwnConnection(LocalConnection):
 
     @property
     def idle(self) -> bool:
-        """Whether the connection can carry another execution: open, with nothing to read and nothing left to send."""
+        """Whether the connection is open, with nothing to read and nothing left to send."""
         if self.ended or self._unsent:
             return False
         try:
             return not self._looker.poll(0)
         except (ValueError, RuntimeError):
-            return False  # another thread has closed it this moment, or looks too
+            return False  # another thread has just closed it, or asks too
 
     def send(self, message: Message) -> None:
-        """Sends a message, without waiting: what a busy kernel does not take now, `receive` sends while it waits."""
+        """Sends a message without waiting. What a busy kernel does not take now, `receive` sends while it waits."""
         if isinstance(message, Execute):
             message.key, self._execution_id, self._questions = self._key, message.id, None
         elif isinstance(message, Answer) and self._questions is not None:
@@ -103,17 +101,16 @@ class OwnConnection(LocalConnection):
 
     @property
     def unsent(self) -> bool:
-        """Whether the kernel has not taken all yet."""
         return bool(self._unsent)
 
     def flush(self) -> None:
-        """Sends as much as the kernel takes at once; nothing is left when the kernel is gone."""
+        """Sends as much as the kernel takes at once; drops the rest if the kernel is gone."""
         with self._sending:
             while self._unsent and not self.ended:
                 try:
                     with memoryview(self._unsent) as view:
                         sent = self._sock.send(view[:_PIECE])
-                    del self._unsent[:sent]  # moves nothing, however much is left
+                    del self._unsent[:sent]  # this does not copy the rest
                 except BlockingIOError:
                     return
                 except OSError:
@@ -121,7 +118,6 @@ class OwnConnection(LocalConnection):
             self._unsent.clear()
 
     def receive(self, timeout: float | None) -> list[Message]:
-        """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""
         if self.ended:
             return []
         if self._decoder.pending:
@@ -139,12 +135,9 @@ class OwnConnection(LocalConnection):
         return []
 
     def _send_rest(self, timeout: float | None) -> float | None:
-        """Sends what is left until something arrives or the time is up; returns how much of it remains."""
+        """Sends the rest until something arrives or the time is up; returns the time that remains."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        poller = select.poll()
-        poller.register(self._sock, select.POLLIN | select.POLLOUT)
-        if self.process.fileno() >= 0:
-            poller.register(self.process.fileno(), select.POLLIN)
+        poller = self._make_poller(select.POLLIN | select.POLLOUT)
         left = timeout
         while self._unsent and not self.ended and (left is None or left > 0):
             events = poller.poll(None if left is None else left * 1000)
@@ -155,7 +148,7 @@ class OwnConnection(LocalConnection):
         return left
 
     def read(self) -> list[Message]:
-        """Takes what has arrived."""
+        """Returns the messages that have arrived."""
         try:
             data = self._sock.recv(self._room)
         except BlockingIOError:
@@ -167,8 +160,8 @@ class OwnConnection(LocalConnection):
             messages = self._decoder.feed(data) if data else self._end()
             if self._decoder.pending:
                 self._heard_at = time.monotonic()
-        except ProtocolError as exc:  # a cell found our socket and wrote to it
-            return self._kill(f"it sent what is no message ({exc})")
+        except ProtocolError as exc:  # a cell has written to the socket
+            return self._kill(f"it sent something that is not a message ({exc})")
         for message in messages:
             if isinstance(message, Ask) and not self._take_question(message):
                 return self._kill(f"it forged a question: number {message.ask} is not the next")
@@ -182,7 +175,7 @@ class OwnConnection(LocalConnection):
         return self._questions.take(ask)
 
     def _kill(self, reason: str) -> list[Message]:
-        """Ends a kernel whose words cannot be trusted any more, those that came with the false ones included."""
+        """Kills a kernel that can no longer be trusted, and drops the messages that came with the forged one."""
         self.process.signal(signal.SIGKILL)
         self._killed = True
         self._end()
@@ -211,11 +204,11 @@ class OwnConnection(LocalConnection):
 
     def cause(self, farewell: str = "") -> str:
         if self._killed:
-            self.process.wait(_KILL_PATIENCE)
+            self.process.wait(KILL_PATIENCE)
         return super().cause(farewell)
 
     def interrupt(self, execution_id: str, *, harder: bool = False, tell: bool = False) -> None:
-        """Sends the request; `harder` also by a signal, which reaches a cell that holds the interpreter's lock."""
+        """Sends the request; `harder` also sends a signal, which reaches a cell that holds the interpreter's lock."""
         self.process.wake()
         if harder:
             aim(self.directory, execution_id)
@@ -253,14 +246,19 @@ class OwnConnection(LocalConnection):
 
     def __del__(self) -> None:
         if hasattr(self, "_sock"):
-            self._sock.close()  # one that waited in the pool until the interpreter ended
+            self._sock.close()  # it was still in the pool when the interpreter ended
 
     def _end(self) -> list[Message]:
         self.ended = True
         return []
 
 
-def _fetch_key(directory: KernelDirectory) -> bytes:
-    from kernelbox.host.engines.own._guarded import fetch_key  # few kernels are guarded
-
-    return fetch_key(directory)
+def wait_for_listener(directory: KernelDirectory, process: Process) -> None:
+    """Waits until the socket of a kernel is that of its process. When one has taken the place of another, its record
+    names it a moment before it has the socket."""
+    deadline = time.monotonic() + END_PATIENCE
+    while process.alive and time.monotonic() < deadline:
+        with directory.open() as place, dial(place, SOCKET) as sock:
+            if (peer := peer_of(sock)) is None or peer[0] == process.pid:
+                return
+        time.sleep(0.001)

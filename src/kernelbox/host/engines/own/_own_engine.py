@@ -1,28 +1,28 @@
-"""The engine of our own kernels."""
+"""The engine of kernelbox's own kernels."""
 
 from __future__ import annotations
 
 from kernelbox.base._errors import InvalidInput
 from kernelbox.host.engines._local import END_PATIENCE, LocalEngine, end_closed, identify, process_of
-from kernelbox.host.engines.own._own_connection import OwnConnection
+from kernelbox.host.engines.own._own_connection import OwnConnection, wait_for_listener
 from kernelbox.wire._layout import RECORD, SOCKET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.base._config import EngineName
-    from kernelbox.host.engines._interface import Launch
+    from kernelbox.host.engines._interface import CopyPlan, Fostering, Launch
     from kernelbox.host.files._place import Place
     from kernelbox.host.process._process import Process
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
+    from kernelbox.wire._messages import Spawned
 
-
-# Of a kernel in which no code of a user's has started one: the main thread and the helper.
+# The threads of a kernel in which user code has started none: the main thread and the helper.
 _THREADS = 2
 
 
 class OwnEngine(LocalEngine):
-    """Forks kernels from a warm template; where there can be none, each is started cold."""
+    """Forks kernels from a warm template, or starts each one cold if there can be no template."""
 
     name: EngineName = "kernelbox"
     connection_file = RECORD
@@ -48,7 +48,7 @@ class OwnEngine(LocalEngine):
                 srt = prepare_srt(launch)
             confinement, environment = prepare_box(launch)
             launch = outside_of_box(launch, confinement)
-            apart = srt is None and is_users_own(interpreter())  # in srt nothing of the file can be changed
+            apart = srt is None and is_users_own(interpreter())  # srt protects the file
         guard = b""
         if launch.record.guarded:
             from kernelbox.host.engines.own._guarded import guard_filter
@@ -58,20 +58,39 @@ class OwnEngine(LocalEngine):
             if srt is not None or (launch.config.template and has_warm_template()):
                 spawned = fork_warm(request, launch, srt, apart=apart)
             else:
-                spawned = spawn_cold(request, launch.directory, launch.environment, apart=apart)
-        if confinement is not None:
+                place, environment = launch.directory, launch.environment
+                spawned = spawn_cold(request, place, environment, apart=apart, without=launch.without)
+        self.require_walls(launch.record, spawned)
+        identify(launch.record, spawned)
+
+    def require_walls(self, record: KernelRecord, spawned: Spawned) -> None:
+        if record.sandbox is not None:
             from kernelbox.host.engines.own._sandboxed import require_armed
 
-            require_armed(spawned, in_srt=srt is not None)
-        if guard:
+            require_armed(spawned, in_srt=record.sandbox == "srt")
+        if record.guarded:
             from kernelbox.host.engines.own._guarded import require_guarded
 
-            require_guarded(spawned, sandboxed=confinement is not None)
-        identify(launch.record, spawned)
+            require_guarded(spawned, sandboxed=record.sandbox is not None)
 
     def may_be_held(self, record: KernelRecord) -> bool:
         process = process_of(record)
         return process is not None and process.threads not in (1, _THREADS)
+
+    def find_refusals(self, record: KernelRecord, *, branch: bool) -> list[str]:
+        from kernelbox.host.engines.own._keeper_request import find_refusals  # few kernels are copied
+
+        return find_refusals(record, branch=branch)
+
+    def foster(self, plan: CopyPlan) -> Fostering:
+        from kernelbox.host.engines.own._keeper_request import KeeperRequest
+
+        return KeeperRequest(plan)
+
+    def release_checkpoints(self, directory: KernelDirectory, kernel_id: str, checkpoint: int = 0) -> None:
+        from kernelbox.host.engines.own._keeper_request import release_checkpoints
+
+        release_checkpoints(directory, kernel_id, checkpoint)
 
     def tidy(self, runtime: Place, secret: bytes) -> None:
         from kernelbox.host.engines.own._templates import dismiss_templates
@@ -83,6 +102,8 @@ class OwnEngine(LocalEngine):
 
     def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> OwnConnection:
         try:
+            if record.copied:
+                wait_for_listener(directory, process)
             return OwnConnection(directory, process, guarded=record.guarded)
         except ConnectionRefusedError:
             if not process.wait(END_PATIENCE):

@@ -1,6 +1,6 @@
-"""Sandboxes as the host sees them: what a kernel is to be confined to, and whether the system says that it is.
+"""Sandboxes on the host's side: what a kernel is confined to, and the check that it really is.
 
-Nothing that the kernel says is taken for it: its namespaces, capabilities and filter are read from /proc.
+The check does not rely on the kernel: it reads the namespaces, capabilities and filters from /proc.
 """
 
 from __future__ import annotations
@@ -9,20 +9,22 @@ import os
 import re
 import signal
 
+from kernelbox.base._cell_places import can_cells_write
 from kernelbox.base._environment import template_environment
 from kernelbox.base._errors import StartFailed
 from kernelbox.host.engines._interface import Launch
+from kernelbox.host.engines.own._path_files import added_folders
 from kernelbox.host.files._key import key_path
 from kernelbox.host.process._process import Process, added_filters, parent_of, read_status
 from kernelbox.host.store._servers_file import SERVERS_FILE
 from kernelbox.sandbox._native import Surroundings, confine, environment_in_sandbox
+from kernelbox.sandbox._path_rules import is_writable
 from kernelbox.sandbox._paths import absolute, real
-from kernelbox.sandbox._rules import is_writable
 from kernelbox.sandbox._sandbox_config import SandboxConfig
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from kernelbox.wire._confinement import Confinement
     from kernelbox.wire._messages import Spawned
@@ -32,15 +34,15 @@ _NAMESPACES_OF_SRT = ("user", "mnt", "pid", "net")
 _NS_GET_USERNS = 0xB701
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
-# What stands between paths.
+# Separates paths in a variable.
 _PARTS = re.compile(rf"[{os.pathsep}\s]+")
 
-# How the names of variables end that have paths in them, relative ones too.
+# Variables with these endings contain paths, which may be relative.
 _OF_PATHS = ("PATH", "HOME", "BASE", "PREFIX", "DIR", "PRELOAD", "AUDIT")
 
 
 def prepare_box(launch: Launch) -> tuple[Confinement, dict[str, str]]:
-    """Returns what a kernel is confined to, and its environment; raises InvalidInput or StartFailed."""
+    """Returns a kernel's confinement and its environment; raises InvalidInput or StartFailed."""
     config = SandboxConfig.from_text(launch.record.sandbox_config)
     secrets = [launch.config.home, launch.config.runtime_dir, launch.config.registry_path]
     key = key_path(launch.config.key_file)
@@ -51,48 +53,54 @@ def prepare_box(launch: Launch) -> tuple[Confinement, dict[str, str]]:
 
 
 def outside_of_box(launch: Launch, confinement: Confinement) -> Launch:
-    """Returns the same for the template of a kernel, which runs outside of its sandbox: without variables that name a
-    place which cells can write, because code that one leaves there would be loaded (PYTHONPATH, HOME, LD_PRELOAD)."""
-    seen = {mount.path: mount.kind for mount in confinement.mounts if mount.kind != "pin"}  # the last at a place counts
+    """Returns the launch for the kernel's template, which runs outside the sandbox.
+
+    Variables that name a path which cells can write are left out (PYTHONPATH, HOME, LD_PRELOAD): the template would
+    load code that a cell has left there.
+    """
+    seen = {mount.path: mount.kind for mount in confinement.mounts if mount.kind != "pin"}  # the last at a path counts
+
+    def can_write(path: str) -> bool:
+        return is_writable(path, seen) or can_cells_write(path)
+
     environment = {
         name: value
         for name, value in template_environment(launch.environment).items()
-        if not names_writable(name, value, launch.record.cwd, seen)
+        if not names_writable(name, value, launch.record.cwd, can_write)
     }
     rest = (launch.config, launch.opening, launch.lifeline, launch.disk_before)
-    return Launch(launch.record, launch.directory, environment, *rest)
+    without = tuple(path for path in added_folders() if names_writable("PATH", path, launch.record.cwd, can_write))
+    return Launch(launch.record, launch.directory, environment, *rest, without)
 
 
-def names_writable(name: str, value: str, cwd: str, mounted: Mapping[str, str]) -> bool:
-    """Tells whether a variable names a place that cells can write, by what is mounted where in their sandbox."""
-    return any(is_writable(path, mounted) for path in _paths_in(name, value, cwd))
+def names_writable(name: str, value: str, cwd: str, can_write: Callable[[str], bool]) -> bool:
+    """Tells whether a variable names a path that cells can write."""
+    return any(map(can_write, _paths_in(name, value, cwd)))
 
 
 def _paths_in(name: str, value: str, cwd: str) -> Iterator[str]:
-    """Gives the paths that a variable may mean, each as it is written, without links on the way, and without any."""
+    """Yields the paths that a variable may mean: as written, fully resolved, and with only their parents resolved."""
     for part in {*value.split(os.pathsep), *value.split(), *_PARTS.split(value)}:
         if part.startswith("/") or (part and name.endswith(_OF_PATHS)):
             path = absolute(part, cwd)
             found = real(path) or os.path.realpath(path)
             yield path
-            if found != path:  # else there is no link
+            if found != path:  # there is a link
                 directory, last = os.path.split(path)
                 yield found
                 yield os.path.join(real(directory) or directory, last)
 
 
 def require_armed(spawned: Spawned, *, in_srt: bool = False) -> None:
-    """Kills a process that the system does not show to be confined, and raises StartFailed."""
+    """Kills a process that is not confined according to the system, and raises StartFailed."""
     missing = find_gap(spawned.pid) or (find_gap_around(spawned.pid) if in_srt else _find_program(spawned.pid))
     if missing:
-        with_start = Process(spawned.pid, spawned.start_time)
-        with_start.signal(signal.SIGKILL)
-        with_start.close()
-        raise StartFailed(f"the kernel was not kept, because its sandbox is not armed: {missing}; please report this")
+        Process(spawned.pid, spawned.start_time).signal(signal.SIGKILL)
+        raise StartFailed(f"the kernel was killed, because its sandbox is not in force: {missing}; please report this")
 
 
 def find_gap(pid: int) -> str:
-    """Returns what a process lacks of the sandbox, by what the system says; "" if it lacks nothing."""
+    """Returns what part of the sandbox a process lacks according to the system; "" if none."""
     try:
         status = read_status(pid)
         filters = added_filters(status)
@@ -113,17 +121,17 @@ def find_gap(pid: int) -> str:
 
 
 def _find_program(pid: int) -> str:
-    """Returns what is wrong with the file that a process is a program of, and can change by /proc/self/exe; "" if it
-    is another user's, or only in memory."""
+    """Returns what is wrong with the program file of a process, which it can change through /proc/self/exe; "" if the
+    file belongs to another user or is only in memory."""
     try:
         program = os.stat(f"/proc/{pid}/exe")
     except OSError as exc:
-        return f"its program cannot be looked at ({exc})"
-    return "its program is a file of this user's" if program.st_nlink and program.st_uid == os.geteuid() else ""
+        return f"its program cannot be checked ({exc})"
+    return "its program is a file of this user" if program.st_nlink and program.st_uid == os.geteuid() else ""
 
 
 def find_gap_around(pid: int) -> str:
-    """Returns what the template of a kernel lacks of srt's sandbox, by what the system says; "" if it lacks nothing."""
+    """Returns what part of srt's sandbox the kernel's template lacks according to the system; "" if none."""
     template = parent_of(pid)
     if template is None:
         return "its template is gone"
@@ -150,7 +158,7 @@ def _namespace(pid: int, name: str) -> str:
 
 
 def _owner(pid: int, name: str) -> str:
-    """Returns the user namespace whose capabilities count in another namespace of a process (ioctl_nsfs(2))."""
+    """Returns the user namespace that owns another namespace of a process (ioctl_nsfs(2))."""
     import fcntl  # not on every system
 
     namespace = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)

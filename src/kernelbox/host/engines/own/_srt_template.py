@@ -1,4 +1,4 @@
-"""Templates that run in srt (sandbox-runtime), as the host sees them: which programs that needs, and how it starts."""
+"""Templates that run in srt (sandbox-runtime), on the host's side: the programs they need, and how they start."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kernelbox.host.engines._spawning import (
 )
 from kernelbox.host.engines.own._templates import wait_for_lock
 from kernelbox.sandbox._native import refuse_system
+from kernelbox.sandbox._path_rules import is_below
 from kernelbox.sandbox._paths import absolute, find_absent, real
-from kernelbox.sandbox._rules import is_below
 from kernelbox.sandbox._sandbox_config import SandboxConfig
 from kernelbox.sandbox._srt_settings import programs_of_srt, settings_for_srt
 from kernelbox.wire._layout import SRT_PLACE
@@ -32,35 +32,35 @@ if TYPE_CHECKING:
     from kernelbox.host.engines._interface import Launch
     from kernelbox.host.files._place import Place
 
-# Older ones have not been tried.
+# Older versions have not been tried.
 _OLDEST = (0, 0, 78)
 
 _PACKAGE = "@anthropic-ai/sandbox-runtime"
 INSTALL = f"npm install -g {_PACKAGE}"
 
-# Programs that srt runs, and the packages of Debian and others that have them.
+# Programs that srt runs, and the packages of Debian and others that contain them.
 _NEEDED = {
     "bash": "bash",
     "bwrap": "bubblewrap",
     "socat": "socat",
     "rg": "ripgrep",
     "node": "nodejs",
-    "setpriv": "util-linux",  # has srt end with its parent
+    "setpriv": "util-linux",  # ends srt together with its parent
 }
 
-# What srt takes from its environment: the proxy that it must use itself.
+# The variables that srt needs: the proxy that it must use itself.
 _PROXIES = tuple(name for each in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY") for name in (each, each.lower()))
 
 # A file in the directory of an srt.
 SETTINGS = "settings.json"
 
-# Seconds. As long as a template is there, empty files of srt's lie in the working directory: it leaves early.
+# Seconds. While the template lives, srt keeps empty files in the working directory. So the template ends early.
 _IDLE_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class InstalledSrt:
-    """The srt that is installed here, and what it is told for a kernel."""
+    """The installed srt, and its settings for a kernel."""
 
     program: str
     version: str
@@ -72,14 +72,14 @@ class InstalledSrt:
 
     @property
     def identity(self) -> list[object]:
-        """What kernels must have in common to be forked in one."""
+        """What kernels must have in common to share one srt."""
         return [self.program, self.version, self.settings, sorted(self.environment.items()), self.cwd]
 
 
 def prepare_srt(launch: Launch) -> InstalledSrt:
     """Finds srt and what it needs; raises StartFailed, which says what to do, if something is missing or too old.
 
-    These programs run outside of the sandbox: none is used that cells can write.
+    These programs run outside the sandbox, so programs that cells can write are not used.
     """
     config = SandboxConfig.from_text(launch.record.sandbox_config)
     cwd = os.path.realpath(launch.record.cwd)
@@ -98,19 +98,19 @@ def prepare_srt(launch: Launch) -> InstalledSrt:
 
 
 def search_path(writable: Sequence[str] = ()) -> str:
-    """Returns the directories of PATH, without those that cells can write, or that depend on where we are."""
+    """Returns PATH without relative directories and those that cells can write."""
     found = (host_variable("PATH") or os.defpath).split(os.pathsep)
     return os.pathsep.join(path for path in found if os.path.isabs(path) and not _is_in(path, writable))
 
 
 def find_srt(path: str, writable: Sequence[str] = ()) -> tuple[str, str]:
-    """Returns where srt is and its version; raises StartFailed if kernels cannot run in it here."""
+    """Returns the path of srt and its version; raises StartFailed if kernels cannot run in it here."""
     refuse_system()
     if os.geteuid() == 0:
         raise StartFailed(
-            "srt is no sandbox for the superuser: files of the whole system, such as /proc/sys/kernel/core_pattern, "
-            "stay open to it; run kernelbox as an ordinary user, or leave sandbox_level out, because the native level "
-            "holds for the superuser too"
+            "srt does not confine the superuser, who can still write to files such as /proc/sys/kernel/core_pattern; "
+            "run kernelbox as an ordinary user, or leave sandbox_level out, because the native level confines the "
+            "superuser too"
         )
     program = shutil.which("srt", path=path)
     places = {name: shutil.which(name, path=path) for name in _NEEDED}
@@ -119,14 +119,14 @@ def find_srt(path: str, writable: Sequence[str] = ()) -> tuple[str, str]:
         steps = [f"`apt-get install {' '.join(missing)}` (or the packages of your system)"] if missing else []
         steps += [f"`{INSTALL}`"] if program is None else []
         what = ", ".join((*(["srt"] if program is None else []), *missing))
-        raise StartFailed(f"the srt level needs {what}, which PATH does not lead to: use {' and '.join(steps)}")
+        raise StartFailed(f"the srt level needs {what}, not found on PATH: use {' and '.join(steps)}")
     for place in (program, *(place for place in places.values() if place is not None)):
         _require_apart(place, writable)
     version = _read_version(program)
     if _numbers(version) < _OLDEST:
         raise StartFailed(
-            f"srt {version} ({program}) is too old, and {'.'.join(map(str, _OLDEST))} the oldest that is known to "
-            f"work: use `{INSTALL}`"
+            f"srt {version} ({program}) is too old, the oldest that is known to work is "
+            f"{'.'.join(map(str, _OLDEST))}: use `{INSTALL}`"
         )
     return program, version
 
@@ -134,7 +134,7 @@ def find_srt(path: str, writable: Sequence[str] = ()) -> tuple[str, str]:
 def start_in_srt(
     runtime: Place, name: str, srt: InstalledSrt, launch: Launch, listener: int, modules: Sequence[str]
 ) -> None:
-    """Starts a template in srt, and the parent of srt; the shell starts both at once."""
+    """Starts a template in srt together with the parent of srt, from one shell."""
     import shlex
     import subprocess
 
@@ -142,19 +142,19 @@ def start_in_srt(
     token, (place, held) = os.urandom(16).hex(), _make_place(srt.settings)
     idle_timeout = str(min(launch.config.template_idle_timeout, _IDLE_TIMEOUT))
     names = ",".join(sorted({*given, "PATH", "HOME"}))
-    template = template_command(["srt", "0", name, idle_timeout, token, names, *modules])
+    template = template_command(["srt", "0", name, idle_timeout, token, names, *modules], launch.without)
     command = ["setpriv", "--pdeathsig", "TERM", srt.program, "--settings", os.path.join(place, SETTINGS), "--"]
     plan = write_secret("plan", json.dumps({"place": place, "absent": srt.absent, "token": token}).encode())
     parent = srt_parent_command([str(runtime.fd), str(plan)])
     inside, outside = shlex.join([*command, sys.executable, *template]), shlex.join(parent)
-    fds = [runtime.fd, plan, held]  # for the parent alone: a cell that gets hold of a directory is out
+    fds = [runtime.fd, plan, held]  # for the parent alone: with an open directory, a cell could leave the sandbox
     spare = max(fds) + 1
     closing = " ".join(f"{fd}<&-" for fd in (spare, *fds))
     log = open_log(runtime, name + ".log")
     try:
-        wait_for_lock(log)  # until the last srt of this name has left
+        wait_for_lock(log)  # until the last srt of this name has ended
         subprocess.run(
-            # What runs in the background has no input unless that comes by another descriptor.
+            # A shell gives a background job no standard input unless it comes from another descriptor.
             [srt.bash, "-c", f"exec {spare}<&0; ( {inside} <&{spare} {closing} & exec {outside} $! {spare}<&- ) &"],
             pass_fds=fds,
             stdin=listener,
@@ -174,9 +174,9 @@ def start_in_srt(
 
 
 def _make_place(settings: str) -> tuple[str, int]:
-    """Makes the directory that srt keeps its sockets in, with its settings; returns it, and a descriptor that locks it.
+    """Makes the directory for srt's sockets and settings; returns it, and a descriptor that locks it.
 
-    A directory that no process has locked is abandoned, and the parent of another srt removes it.
+    A directory that is not locked is abandoned, and the parent of another srt removes it.
     """
     import fcntl
     import tempfile
@@ -192,7 +192,7 @@ def _make_place(settings: str) -> tuple[str, int]:
 def _require_apart(program: str, writable: Sequence[str]) -> None:
     if _is_in(program, writable):
         raise StartFailed(
-            f"{program} lies in a directory that the sandbox allows cells to write, and would run outside of it: "
+            f"{program} would run outside the sandbox, but is in a directory that the sandbox allows cells to write: "
             "install it elsewhere, or let the sandbox write to another directory"
         )
 
@@ -203,7 +203,7 @@ def _is_in(path: str, directories: Sequence[str]) -> bool:
 
 
 def _read_version(program: str) -> str:
-    """Returns the version of srt, as its package says; asking the program takes a quarter of a second."""
+    """Returns the version of srt from its package; asking the program takes a quarter of a second."""
     directory = os.path.dirname(os.path.realpath(program))
     for place in (os.path.dirname(directory), directory):
         try:
@@ -226,7 +226,7 @@ def _ask_version(program: str) -> str:
         raise StartFailed(f"{program} cannot be run: {exc}; use `{INSTALL}`") from exc
     if done.returncode != 0 or not _numbers(said):
         words = said.splitlines()[-1][:200] if said else f"status {done.returncode}"
-        raise StartFailed(f"{program} is broken, it does not tell its version ({words}): use `{INSTALL}`")
+        raise StartFailed(f"{program} is broken, it does not print its version ({words}): use `{INSTALL}`")
     return said
 
 

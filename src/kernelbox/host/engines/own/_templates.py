@@ -1,4 +1,4 @@
-"""The templates of a runtime directory, as seen from outside: which there are, their processes, how to end them."""
+"""The templates of a runtime directory on the host's side: listing them, finding their processes, ending them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host.files._place import Place
 
-# A template without kernels leaves as soon as it sees that its socket is gone, unless it is importing or hangs.
+# A template without kernels ends when it sees that its socket is gone, unless it is importing or hangs.
 _LEAVE_PATIENCE = 5.0
 
 
 def list_templates(runtime: Place) -> list[str]:
-    """Returns the names of the templates' sockets."""
     return sorted(name for name in runtime.listdir() if name.startswith(TEMPLATE) and _is_socket(runtime, name))
 
 
@@ -36,7 +35,7 @@ def is_answering(runtime: Place, name: str) -> bool:
 
 
 def process_behind(client: socket.socket, name: str) -> Process | None:
-    """Returns the process of the template that a connection leads to, None where the system does not tell."""
+    """Returns the process of the template at the other end; None if the system does not tell."""
     peer = peer_of(client)
     if peer is None:
         return None
@@ -47,12 +46,12 @@ def process_behind(client: socket.socket, name: str) -> Process | None:
             arguments = file.read().split(b"\0")
     except OSError:
         return None
-    # Until the template runs, the system names the opener, who bound the socket for it.
+    # Until the template runs, the system names the opener, which has bound the socket.
     return Process(pid, start_time) if start_time is not None and os.fsencode(name) in arguments else None
 
 
 def dismiss_templates(runtime: Place, secret: bytes) -> None:
-    """Ends the templates that have no kernels, and removes what templates have left; the next opener starts another."""
+    """Ends the templates without kernels, and removes files that templates have left behind."""
     for name in list_templates(runtime):
         with contextlib.suppress(OSError), locked(runtime, name + ".lock", secret):
             _dismiss(runtime, name)
@@ -64,11 +63,11 @@ def dismiss_templates(runtime: Place, secret: bytes) -> None:
 
 
 def _dismiss(runtime: Place, name: str) -> None:
-    """Takes a template's socket away, wakes it up to see that, and waits for it to be gone."""
+    """Removes a template's socket, wakes the template up to notice that, and waits for it to end."""
     try:
         nudge, watch = dial(runtime, name), dial(runtime, name)
     except (ConnectionRefusedError, StoreFailed):
-        runtime.remove(name)  # no process listens there, or none that can be told to leave
+        runtime.remove(name)  # no process listens there, or none that can be asked to end
         return
     with nudge, watch:
         process = process_behind(watch, name)
@@ -80,7 +79,7 @@ def _dismiss(runtime: Place, name: str) -> None:
         try:
             watch.recv(1)  # the connection ends with the process
         except ConnectionResetError:
-            pass  # it ended before it had taken the connection
+            pass  # it ended before it accepted the connection
         except TimeoutError:
             if process is not None and not _has_kernels(process):
                 process.signal(signal.SIGKILL)
@@ -90,7 +89,7 @@ def _dismiss(runtime: Place, name: str) -> None:
 
 
 def wait_for_srt(runtime: Place, name: str) -> None:
-    """Waits until srt and its parent have left, after the template in it: they have its log locked till then."""
+    """Waits until srt and its parent have ended, after the template in it. They hold a lock on its log until then."""
     fd = runtime.open_for_reading(name + ".log")
     try:
         wait_for_lock(fd)
@@ -99,7 +98,7 @@ def wait_for_srt(runtime: Place, name: str) -> None:
 
 
 def wait_for_lock(log: int) -> None:
-    """Locks the log of a template in srt, once no process has it locked that had it open before; or does without."""
+    """Locks the log of a template in srt when the previous srt has released it, or gives up after a while."""
     import fcntl
 
     deadline = time.monotonic() + _LEAVE_PATIENCE
@@ -112,8 +111,8 @@ def wait_for_lock(log: int) -> None:
 
 
 def _has_kernels(process: Process) -> bool:
-    """Tells whether a template is the keeper of live kernels, which others have opened since."""
-    # Of those that are called as the maker the first is it: a cell can call its kernel so, and has no older one.
+    """Tells whether a template has live kernels, which others have opened meanwhile."""
+    # The first child with the maker's name is the maker. A cell can give its kernel that name, but not an older child.
     maker = next(filter(is_maker, children_of(process.pid)), 0)
     return any(read_start_time(pid) is not None and pid != maker for pid in children_of(process.pid))
 

@@ -1,8 +1,8 @@
-"""The warm template that our own kernels are forked from, as the host sees it.
+"""The warm template that kernels are forked from, on the host's side.
 
-Its life: start (once, under a lock) → ready when its socket answers → forks → leaves by itself when idle. A dead one is
-found by a refused connection, and replaced by the opener who finds it. One that is stopped is continued; one that hangs
-is killed and replaced, and its kernels live on.
+Its life: start (once, under a lock) → ready when its socket answers → forks → ends by itself when idle. An opener whose
+connection is refused replaces the dead template. A stopped template is continued. One that hangs is killed and
+replaced, and its kernels live on.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from kernelbox.host.engines._spawning import (
     start_keeper,
     tail,
 )
+from kernelbox.host.engines.own._path_files import import_stamps
 from kernelbox.host.engines.own._templates import process_behind
 from kernelbox.host.files._lock import locked
 from kernelbox.host.files._sockets import dial, listen
 from kernelbox.host.store._servers_file import has_servers
 from kernelbox.wire._layout import IMPORTING, TEMPLATE, TOOLS, WARM
 
-# How often an opener that waits for an answer looks at the template.
+# How often a waiting opener checks the template.
 _LOOK_EVERY = 0.5
 
-# A template that has imported everything, does not answer a request, and uses no processor time for this long, hangs.
+# A template hangs if it has imported everything, does not answer, and uses no processor time for this long.
 _HANG_PATIENCE = 3.0
 
 TYPE_CHECKING = False
@@ -51,18 +52,20 @@ if TYPE_CHECKING:
 
 
 def has_warm_template() -> bool:
-    """Tells whether this system can fork from a warm process: macOS cannot, once frameworks are loaded."""
+    """Tells whether this system can fork from a warm process. macOS cannot, once frameworks are loaded."""
     return sys.platform == "linux"
 
 
 def fork_warm(
     request: SpawnRequest, launch: Launch, srt: InstalledSrt | None = None, *, apart: bool = False
 ) -> Spawned:
-    """Has a kernel forked by the template of the runtime directory, which is started if there is none; in srt, if that
-    is given; by one that runs apart from the interpreter's file, if that is wanted."""
+    """Has the template fork a kernel, and starts the template first if there is none.
+
+    `srt` is the srt that the template runs in. `apart` starts the template from a copy of the loader.
+    """
     modules = [*launch.config.preload, *(TOOLS if has_servers(launch.config) else ())]
     ways = [way for way, wanted in ((SANDBOXES, request.spawn.is_sandboxed), ("apart", apart)) if wanted]
-    name = f"{TEMPLATE}{_template_digest(launch.environment, modules, srt, ways)}"
+    name = f"{TEMPLATE}{_template_digest(launch.environment, modules, srt, [*ways, *launch.without])}"
     with launch.directory.runtime() as runtime:
         begun = False
         for _ in range(3):
@@ -84,12 +87,12 @@ def fork_warm(
                     _start(runtime, name, mode, launch, modules, srt, apart=apart)
                     begun = True
                 else:
-                    another.close()  # another opener has started it meanwhile
+                    another.close()  # another opener has just started it
         raise StartFailed(_describe_failure(runtime, name, "does not answer"))
 
 
 def _dial(runtime: Place, name: str) -> socket.socket | None:
-    """Returns a connection to a template, None if there is none; raises OSError if it is we who have too much open."""
+    """Returns a connection to a template, None if there is none; raises OSError if too many files are open."""
     try:
         return dial(runtime, name)
     except OSError as exc:
@@ -109,8 +112,8 @@ def _wait_for_answer(client: socket.socket, runtime: Place, name: str) -> Spawne
             return receive_answer(client)
         except TimeoutError:
             now = time.monotonic()
-        process = process or process_behind(client, name)  # not before: /proc waits while the template forks
-        if process is None:  # it had not begun to listen when we connected
+        process = process or process_behind(client, name)  # only now, because /proc blocks while the template forks
+        if process is None:  # it did not listen yet when we connected
             with dial(runtime, name) as another:
                 process = process_behind(another, name)
         if process is not None:
@@ -128,16 +131,16 @@ def _wait_for_answer(client: socket.socket, runtime: Place, name: str) -> Spawne
 
 
 def _describe_failure(runtime: Place, name: str, what: str) -> str:
-    """Says what is wrong with a template, and which module it was importing, if that was what it did last."""
+    """Returns what is wrong with a template, and which module it was importing if it did that last."""
     stage, log = _last_stage(runtime, name), name + ".log"
     if stage.startswith(IMPORTING):
         what += f": it ended or hung while it imported {stage.removeprefix(IMPORTING).strip()!r}"
-        what += ", which must be taken out of KERNELBOX_PRELOAD"
+        what += "; remove this module from KERNELBOX_PRELOAD"
     return f"the template {what}; its log is {runtime.path_of(log)}:\n{tail(runtime, log)}"
 
 
 def _last_stage(runtime: Place, name: str) -> str:
-    """Returns the last line of a template's log that says how far it has come."""
+    """Returns the last line of a template's log that reports its progress."""
     lines = tail(runtime, name + ".log", lines=1000).splitlines()
     return next((line for line in reversed(lines) if line.startswith((IMPORTING, WARM))), "")
 
@@ -160,26 +163,26 @@ def _start(
             return
         fds = [listener.fileno(), runtime.fd]
         argv = [mode, *map(str, fds), name, str(launch.config.template_idle_timeout), *modules]
-        start_keeper(argv, fds, runtime, name + ".log", launch.environment, apart=apart)
+        start_keeper(argv, fds, runtime, name + ".log", launch.environment, apart=apart, without=launch.without)
 
 
 def _require_sound(runtime: Place, name: str, *, begun: bool) -> None:
-    """Raises StartFailed if srt has been started just now and has ended before the template could serve."""
+    """Raises StartFailed if srt was just started and ended before the template could serve."""
     if not begun:
         return
     from kernelbox.host.engines.own._templates import wait_for_srt
     from kernelbox.sandbox._advice import advise_about_srt
 
-    wait_for_srt(runtime, name)  # it says how srt ended
+    wait_for_srt(runtime, name)  # then the log says how srt ended
     said = tail(runtime, name + ".log")
     raise StartFailed(f"the kernel could not be started in srt, which said:\n{said}\n{advise_about_srt(said)}")
 
 
 def _template_digest(env: dict[str, str], preload: Sequence[str], srt: InstalledSrt | None, ways: list[str]) -> str:
-    """Names the template by all that its forks inherit: interpreter, code, preloaded modules, import-time settings."""
-    from _blake2 import blake2b  # hashlib has the same, and takes 5 ms to import, because it loads OpenSSL
+    """Returns a hash over all that the template's forks inherit: interpreter, code, modules, settings at import."""
+    from _blake2 import blake2b  # hashlib's import takes 5 ms, because it loads OpenSSL
 
-    identity = [_interpreter(), PACKAGE, _code_stamp(), _import_stamps(), list(preload), _limits()]
+    identity = [_interpreter(), PACKAGE, _code_stamp(), import_stamps(), list(preload), _limits()]
     identity += [*(srt.identity if srt is not None else []), *ways]
     shared = sorted(template_environment(env).items())
     return blake2b(json.dumps([identity, shared]).encode(), digest_size=8).hexdigest()
@@ -187,58 +190,22 @@ def _template_digest(env: dict[str, str], preload: Sequence[str], srt: Installed
 
 @functools.cache
 def _interpreter() -> list[str]:
-    return [sys.prefix, os.path.realpath(sys.executable), sys.version]  # `python` and `python3` are one
+    return [sys.prefix, os.path.realpath(sys.executable), sys.version]  # `python` and `python3` are the same
 
 
 @functools.cache
 def _code_stamp() -> int:
-    """Returns when the code that a template runs was last changed: an upgraded package needs a new template.
+    """Returns when the code that a template runs was last changed. An upgraded package needs a new template.
 
-    Asked for once: a process goes on with the code that it has loaded, and with templates that fit it.
+    This is cached, because a process keeps the code that it has loaded, and the templates that match it.
     """
-    rooms = (os.path.join(PACKAGE, room) for room in ("guest", "usage", "wire"))
-    return max(entry.stat().st_mtime_ns for room in rooms for entry in os.scandir(room) if entry.name.endswith(".py"))
-
-
-def _import_stamps() -> list[list[object]]:
-    """Returns what changes when packages are installed, upgraded or removed.
-
-    A running interpreter sees new files in the folders that it searches; it reads `.pth` files, which add folders, only
-    when it starts.
-    """
-    import site
-
-    stamps: list[list[object]] = []
-    for folder in (*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])):
-        with contextlib.suppress(OSError):
-            changed = os.stat(folder).st_mtime_ns
-            stamps.append([folder, changed])
-            stamps += [[path, os.stat(path).st_mtime_ns] for path in _paths_files(folder, changed)]
-    return sorted(stamps, key=str)
-
-
-# The `.pth` files of a folder, and when that was last changed when we looked.
-_paths_files_of: dict[str, tuple[int, list[str]]] = {}
-
-# Two changes may have one time, as coarse as the clock of a file system is: a list is kept if the last was before that.
-_COARSEST_CLOCK = 2_000_000_000  # ns, of FAT
-
-
-def _paths_files(folder: str, changed: int) -> list[str]:
-    """Returns the `.pth` files of a folder, which has hundreds of others: it is read again only when it has changed."""
-    known_at, known = _paths_files_of.get(folder, (-1, []))
-    if known_at == changed:
-        return known
-    looked_at = time.time_ns()
-    with os.scandir(folder) as entries:
-        found = [entry.path for entry in entries if entry.name.endswith(".pth")]
-    if changed < looked_at - _COARSEST_CLOCK:
-        _paths_files_of[folder] = changed, found
-    return found
+    folders = (found for room in ("guest", "usage", "wire") for found in os.walk(os.path.join(PACKAGE, room)))
+    files = (os.path.join(folder, name) for folder, _, names in folders for name in names if name.endswith(".py"))
+    return max(os.stat(file).st_mtime_ns for file in files)
 
 
 def _limits() -> list[object]:
-    """Returns what a process inherits and its kernels must have of their own opener: limits, priority, processors."""
+    """Returns what kernels must inherit from their opener, and not from another: limits, priority, processors."""
     import resource
 
     names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Runs tests with the lowest versions that pyproject.toml allows, in environments of their own.
+
+First the default install, then all extras: an extra may need newer versions of what the default install has. uv chooses
+the lowest version of each package that kernelbox names (`--resolution lowest-direct`). Needs `make bootstrap` before.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# What the tests need beside kernelbox; in the newest versions that fit.
+TOOLS = (
+    *("pytest", "pytest-timeout", "pytest-randomly", "pytest-xdist", "hypothesis", "psutil", "pyyaml", "httpx2"),
+    *("matplotlib", "pandas", "ipywidgets", "jinja2", "nbformat", "editables", "hatchling"),
+)
+DEFAULT_TESTS = (
+    *("tests/core", "tests/engine/test_queries.py", "tests/engine/test_tracebacks.py", "tests/engine/test_notebook.py"),
+    *("tests/engine/test_front_end_magics.py", "tests/executor/test_execute.py", "tests/cli/test_console.py"),
+    *("tests/server/test_execution.py", "tests/server/test_kernels.py", "tests/server/test_streams.py"),
+    *("tests/server/test_access.py", "tests/server/test_wrong_requests.py", "tests/server/test_documentation_pages.py"),
+    *("tests/server/test_protocol.py", "tests/sandbox/test_inside.py"),
+)
+ALL_TESTS = (
+    *("tests/tools/test_calling.py", "tests/tools/test_generation.py", "tests/mcp_server/test_stdio.py"),
+    *("tests/mcp_server/test_tools.py", "tests/jupyter/test_lifecycle.py", "tests/frontends/test_routes.py"),
+    *("tests/frontends/test_kernelspec.py", "tests/gateway/test_gateway.py", "tests/server/test_tracing.py"),
+)
+
+
+def main() -> int:
+    uv = shutil.which("uv") or str(ROOT / ".bootstrap" / "bin" / "uv")
+    with tempfile.TemporaryDirectory() as scratch:
+        for extras, tests in (([], DEFAULT_TESTS), (["--extra", "all"], ALL_TESTS)):
+            environment = Path(scratch, "all" if extras else "default")
+            python = build(uv, environment, extras)
+            # A process for each processor; whole files stay together, as in `make test`.
+            pytest = [python, "-m", "pytest", "-q", "-m", "not slow", "--numprocesses=auto", "--dist=loadfile"]
+            if subprocess.run([*pytest, *tests], cwd=ROOT, check=False).returncode:
+                print(f"the tests above failed with these versions:\n{(environment / 'lowest.txt').read_text()}")
+                return 1
+    return 0
+
+
+def build(uv: str, environment: Path, extras: list[str]) -> str:
+    """Makes an environment with kernelbox and the lowest versions; returns its interpreter."""
+    python, lowest = str(environment / "bin" / "python"), environment / "lowest.txt"
+    run(uv, "venv", "--quiet", "--python", sys.executable, str(environment))
+    version = ".".join(map(str, sys.version_info[:2]))
+    options = ["--resolution", "lowest-direct", "--python-version", version, "--no-annotate", "--no-header", *extras]
+    run(uv, "pip", "compile", "--quiet", *options, "pyproject.toml", "--output-file", str(lowest))
+    print(lowest.read_text(), flush=True)
+    into = ["--quiet", "--python", python]
+    run(uv, "pip", "install", *into, "--constraints", str(lowest), "--requirements", str(lowest), *TOOLS)
+    run(uv, "pip", "install", *into, "--no-deps", "--no-build-isolation", "--editable", ".")
+    return python
+
+
+def run(*command: str) -> None:
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,287 @@
+"""AsyncKernel: one kernel as an object, for code on an event loop. The same names and results as `Kernel`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from contextlib import aclosing
+
+from kernelbox.api._kernel_files import AsyncFiles
+from kernelbox.api._kernel_object import CellDefaults, KernelObject, choose_tools
+from kernelbox.base._suggestions import suggest_arguments, suggest_awaited_arguments
+from kernelbox.core._executor_values import read_completions, read_variables
+from kernelbox.core._kernel_data import get_value, set_value
+from kernelbox.core._kernel_handle import next_by_name
+from kernelbox.core._options import KernelOptions, choose_sandbox
+from kernelbox.core.approvals._approve import check_approve
+from kernelbox.core.cells._attempts import attempts, check_attempts
+from kernelbox.shells._asyncio_connection import in_thread
+from kernelbox.shells._asyncio_kernels import AsyncKernels
+from kernelbox.shells._asyncio_stream import stream_named
+from kernelbox.tools._toolbox import Toolbox
+from kernelbox.wire._results import ExecutionResult
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from typing import Any, Self
+
+    from kernelbox.api._background import AsyncJob
+    from kernelbox.base._limits import Limits
+    from kernelbox.core._arguments import LanguageName
+    from kernelbox.core._cell_options import CellOptions
+    from kernelbox.core._executor_values import ToolEvent, Variable
+    from kernelbox.core._options import Sandbox, SandboxLevel
+    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._requests import ApprovalRequest
+    from kernelbox.core.cells._host_functions import Tools
+    from kernelbox.core.cells._past_cells import PastCell
+    from kernelbox.host.store._record import KernelRecord
+    from kernelbox.shells._asyncio_stream import AsyncApprove
+    from kernelbox.wire._results import OutputItem
+
+
+class AsyncKernel(KernelObject):
+    """A kernel that holds variables and runs cells one at a time: the one called `name`, or a private one.
+
+    It is opened by `async with`, by `start`, or by its first cell. All else is as `Kernel` has it. Cancelling a task
+    that awaits a cell interrupts the cell; the variables stay.
+    """
+
+    __slots__ = ("_approve", "_kernels", "_starting")
+
+    @suggest_arguments
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: dict[str, str] | None = None,
+        tags: dict[str, str] | None = None,
+        session_name: str | None = None,
+        kernel_type: str | None = None,
+        limits: Limits | Mapping[str, object] | None = None,
+        sandbox: Sandbox | None = None,
+        sandbox_level: SandboxLevel | None = None,
+        timeout: float | None = None,
+        images_dir: str | os.PathLike[str] | None = None,
+        approve: AsyncApprove | None = None,
+        policy: ApprovalPolicy | None = None,
+        output_char_limit: int | None = None,
+        budget: int | None = None,
+        tools: Tools | None = None,
+        destroy: bool | None = None,
+    ) -> None:
+        chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
+        options = KernelOptions(session_name, tags, cwd, env, "kernel", kernel_type, limits, chosen)
+        defaults = CellDefaults(timeout, images_dir, policy, output_char_limit, budget, choose_tools(tools))
+        super().__init__(name, options, defaults, destroy=destroy)
+        self._approve = check_approve(approve)
+        # What cannot be used is refused before a kernel is opened.
+        self._cell(None, "python", None)
+        toolbox = Toolbox(self._here.config, sandboxed=bool(chosen))
+        self._kernels = AsyncKernels(self._here, self._options, toolbox, advice=next_by_name(self.name))
+        self._starting = asyncio.Lock()
+
+    # -- its life --------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> Self:
+        """Opens the kernel if it is not open. Calls are counted: as many of `stop` end a private kernel."""
+        async with self._starting:
+            if self._stopped or not self._starts:
+                undo = self._undo_start if self._destroys else None
+                self._adopt(await in_thread(self._here.get_or_create, self.name, self._options, undo=undo))
+                self._stopped = False
+            self._starts += 1
+        return self
+
+    async def stop(self) -> None:
+        """Undoes one `start`; the last one destroys the kernel if it is private or was made with `destroy=True`."""
+        await asyncio.shield(asyncio.ensure_future(self._stop()))
+
+    async def _stop(self) -> None:
+        async with self._starting:
+            self._starts = max(0, self._starts - 1)
+            if self._starts == 0:
+                if self._destroys:
+                    await self.destroy()
+                await self._kernels.close_tools()
+
+    def _undo_start(self, record: KernelRecord) -> None:
+        self._here.destroy(record.kernel_id)
+
+    async def refresh(self) -> Self:
+        """Reads the record again, with what the kernel uses; raises KernelNotFound."""
+        return self._adopt(await in_thread(self._here.look, self.name))
+
+    async def interrupt(self) -> bool:
+        """Interrupts what the kernel is running; returns whether there was anything, and it was reached."""
+        return await self._kernels.interrupt(self._open_name())
+
+    async def restart(self) -> Self:
+        """Starts a new process under the same name and id; the variables are lost."""
+        return self._adopt(await self._kernels.restart(self._open_name()))
+
+    async def destroy(self) -> bool:
+        """Ends the kernel, its children and its files; returns whether there was one. `start` opens it again."""
+        self._stopped, self.status = True, "dead"
+        await self._kernels.until_opened()  # for a cell whose task was cancelled
+        return await self._kernels.destroy(self.name)
+
+    # -- running code ----------------------------------------------------------------------------------------
+
+    @suggest_awaited_arguments
+    async def execute(
+        self,
+        code: str,
+        *,
+        language: LanguageName = "python",
+        timeout: float | None = None,  # noqa: ASYNC109  # it interrupts the cell and keeps what it wrote
+        images_dir: str | os.PathLike[str] | None = None,
+        approve: AsyncApprove | None = None,
+        policy: ApprovalPolicy | None = None,
+        output_char_limit: int | None = None,
+        budget: int | None = None,
+    ) -> ExecutionResult:
+        """Runs code and returns the result; errors of the code are in the result and are not raised.
+
+        `timeout` is in seconds, and interrupts the cell; the variables stay. `approve`, which may be a coroutine
+        function, is called with each shell command and tool call: True accepts, a string rejects with that reason.
+        """
+        options, answers = self._cell(approve, language, timeout, images_dir, policy, output_char_limit, budget)
+        async with aclosing(stream_named(self._kernels, self._open_name(), code, options, answers)) as items:
+            async for item in items:
+                if isinstance(item, ExecutionResult):
+                    return item
+        raise AssertionError("a stream ends with its result")
+
+    async def bash(self, code: str, *, timeout: float | None = None) -> ExecutionResult:  # noqa: ASYNC109  # as above
+        """Runs shell commands in the kernel's own bash, which keeps its variables and directory."""
+        return await self.execute(code, language="bash", timeout=timeout)
+
+    @suggest_arguments
+    def stream(
+        self,
+        code: str,
+        *,
+        language: LanguageName = "python",
+        timeout: float | None = None,
+        images_dir: str | os.PathLike[str] | None = None,
+        approve: AsyncApprove | bool | None = None,
+        policy: ApprovalPolicy | None = None,
+        output_char_limit: int | None = None,
+        budget: int | None = None,
+    ) -> AsyncGenerator[OutputItem | ApprovalRequest | ToolEvent | ExecutionResult, None]:
+        """Runs code and yields each output as it comes, the result last. Leaving the loop interrupts the cell.
+
+        With `approve=True` the requests are yielded too; the cell waits until each is answered.
+        """
+        options, answers = self._cell(approve, language, timeout, images_dir, policy, output_char_limit, budget)
+        return stream_named(self._kernels, self._open_name(), code, options, answers)
+
+    @suggest_awaited_arguments
+    async def retry(
+        self,
+        code: str,
+        on_error: Callable[[ExecutionResult, int], str | Awaitable[str | None] | None],
+        *,
+        max_attempts: int | None = None,
+        language: LanguageName = "python",
+        timeout: float | None = None,  # noqa: ASYNC109  # as above
+        budget: int | None = None,
+    ) -> ExecutionResult:
+        """Runs code until it succeeds, asking `on_error(result, attempt)` for new code after each failure.
+
+        None from it means the same code again. After `max_attempts` failures the status is max_attempts_exceeded.
+        """
+        steps = attempts(code, check_attempts(on_error, max_attempts, self._here.config.max_retries))
+        step = next(steps)
+        try:
+            while True:
+                if isinstance(step, str):
+                    step = steps.send(await self.execute(step, language=language, timeout=timeout, budget=budget))
+                    continue
+                try:
+                    answer = on_error(step.result, step.attempt)
+                    better = await answer if inspect.isawaitable(answer) else answer
+                except BaseException as exc:  # noqa: BLE001  # it is raised again, with the attempts
+                    step = steps.throw(exc)
+                else:
+                    step = steps.send(better)
+        except StopIteration as stop:
+            result: ExecutionResult = stop.value
+            return result
+
+    @suggest_arguments
+    def submit(self, code: str, *, language: LanguageName = "python", timeout: float | None = None) -> AsyncJob:
+        """Begins to run code and returns at once; the job has `result()`, `events()` and `cancel()`."""
+        from kernelbox.api._background import AsyncJob
+
+        options, answers = self._cell(None, language, timeout)
+        return AsyncJob(self._kernels, self._open_name(), code, options, answers)
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    async def variables(self) -> list[Variable]:
+        """Returns what lives in the kernel, by name."""
+        return read_variables(self.name, await self._ask("variables", {}))
+
+    async def complete(self, code: str, cursor_pos: int | None = None) -> list[str]:
+        """Returns what code can be completed with at a position, the end by default."""
+        position = len(code) if cursor_pos is None else cursor_pos
+        return read_completions(self.name, code, await self._ask("complete", {"code": code, "cursor_pos": position}))
+
+    async def history(self) -> list[PastCell]:
+        """Returns the cells that ran under this name, oldest first, also those from before a restart or a death.
+
+        The log is bounded: some thousand ordinary cells are kept. `lost` of a cell says why its variables are gone.
+        """
+        return await in_thread(self._history)
+
+    async def save_notebook(self, path: str | os.PathLike[str]) -> None:
+        """Writes the history with its outputs as a Jupyter notebook, with a remark where variables were lost."""
+        await in_thread(self._save_notebook, path)
+
+    # -- data ------------------------------------------------------------------------------------------------
+
+    async def get(self, name: str) -> Any:
+        """Returns the value of a variable; raises KeyError.
+
+        JSON values, bytes, numpy arrays, and tables of pandas, polars and pyarrow can be passed on. Nothing is pickled.
+        """
+        return await in_thread(lambda: get_value(self._handle(), name))
+
+    async def set(self, name: str, value: object) -> None:
+        """Sets a variable to a copy of a value."""
+        await in_thread(lambda: set_value(self._handle(), name, value))
+
+    @property
+    def files(self) -> AsyncFiles:
+        """The files that the kernel sees: `write`, `read`, `stream`, `list` and `remove`."""
+        return AsyncFiles(self._handle)
+
+    async def _ask(self, what: str, args: dict[str, Any]) -> dict[str, Any]:
+        return await self._kernels.ask(self._open_name(), what, args)
+
+    def _cell(
+        self,
+        approve: AsyncApprove | bool | None,
+        language: LanguageName,
+        timeout: float | None,
+        images_dir: str | os.PathLike[str] | None = None,
+        policy: ApprovalPolicy | None = None,
+        output_char_limit: int | None = None,
+        budget: int | None = None,
+    ) -> tuple[CellOptions, AsyncApprove | None]:
+        """Returns what a cell is run with, and who answers its questions; with True, the caller of `stream` does."""
+        answers = None if approve is True else check_approve(approve or self._approve)
+        asks = approve is True or answers is not None
+        options = self._cell_options(language, timeout, images_dir, policy, output_char_limit, budget, asks=asks)
+        return options, answers

@@ -1,0 +1,281 @@
+"""Kernel: one kernel as an object, for code that blocks."""
+
+from __future__ import annotations
+
+import os
+
+from kernelbox.api._configured import warn_on_loop
+from kernelbox.api._kernel_object import CellDefaults, KernelObject, choose_tools
+from kernelbox.base._suggestions import suggest_arguments
+from kernelbox.core._executor_values import read_completions, read_variables
+from kernelbox.core._options import KernelOptions, choose_sandbox
+from kernelbox.core.approvals._approve import check_approve
+from kernelbox.core.cells._attempts import attempts, check_attempts, run_attempts
+from kernelbox.shells._blocking_cell import holds_commands, run_cell, stream_cell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any, Self
+
+    from kernelbox.api._background import Job
+    from kernelbox.api._kernel_files import Files
+    from kernelbox.base._limits import Limits
+    from kernelbox.core._arguments import LanguageName
+    from kernelbox.core._cell_options import CellOptions
+    from kernelbox.core._executor_values import ToolEvent, Variable
+    from kernelbox.core._kernels import Kernels
+    from kernelbox.core._options import Sandbox, SandboxLevel
+    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
+    from kernelbox.core.cells._host_functions import Tools
+    from kernelbox.core.cells._past_cells import PastCell
+    from kernelbox.host.store._record import KernelRecord
+    from kernelbox.wire._results import ExecutionResult, OutputItem
+
+# Seconds that a kernel has to answer a question. It answers after the cell that is running.
+_PATIENCE = 10.0
+
+
+class Kernel(KernelObject):
+    """A kernel that holds variables and runs cells one at a time: the one called `name`, or a private one.
+
+    It is opened when the object is made. A private kernel ends with the `with` block, or with this process. A named one
+    lives until it is destroyed, so other processes can use it by its name; `destroy=True` ends it with the block too.
+    `cwd` to `sandbox_level` describe the kernel as in `get_or_create`. `timeout` to `budget` are defaults
+    for its cells.
+
+    The object goes by the name. A kernel that died reports that once; the next cell opens a fresh one.
+    """
+
+    __slots__ = ("_approve",)
+
+    @suggest_arguments
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: dict[str, str] | None = None,
+        tags: dict[str, str] | None = None,
+        session_name: str | None = None,
+        kernel_type: str | None = None,
+        limits: Limits | Mapping[str, object] | None = None,
+        sandbox: Sandbox | None = None,
+        sandbox_level: SandboxLevel | None = None,
+        timeout: float | None = None,
+        images_dir: str | os.PathLike[str] | None = None,
+        approve: Approve | None = None,
+        policy: ApprovalPolicy | None = None,
+        output_char_limit: int | None = None,
+        budget: int | None = None,
+        tools: Tools | None = None,
+        destroy: bool | None = None,
+    ) -> None:
+        warn_on_loop("Kernel()")
+        chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
+        options = KernelOptions(session_name, tags, cwd, env, "kernel", kernel_type, limits, chosen)
+        defaults = CellDefaults(timeout, images_dir, policy, output_char_limit, budget, choose_tools(tools))
+        super().__init__(name, options, defaults, destroy=destroy)
+        self._approve = check_approve(approve)
+        # What cannot be used is refused before a kernel is opened.
+        self._cell(self._approve, "python", None)
+        self._adopt(self._here.get_or_create(self.name, self._options))
+
+    @classmethod
+    def of(cls, here: Kernels, record: KernelRecord, options: KernelOptions) -> Kernel:
+        """Makes the object of a kernel that was opened with these options."""
+        kernel = cls.__new__(cls)
+        KernelObject.__init__(kernel, record.name, options, CellDefaults(None, None, None, None), destroy=False)
+        kernel._here, kernel._approve = here, None
+        return kernel._adopt(record)
+
+    # -- its life --------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> Self:
+        """Opens the kernel if it is not open. Calls are counted: as many of `stop` end a private kernel."""
+        if self._stopped:
+            self._adopt(self._here.get_or_create(self.name, self._options))
+            self._stopped = False
+        self._starts += 1
+        return self
+
+    def stop(self) -> None:
+        """Undoes one `start`; the last one destroys the kernel if it is private or was made with `destroy=True`."""
+        self._starts = max(0, self._starts - 1)
+        if self._starts == 0 and self._destroys:
+            self.destroy()
+
+    def refresh(self) -> Self:
+        """Reads the record again, with what the kernel uses; raises KernelNotFound."""
+        return self._adopt(self._here.look(self.name))
+
+    def interrupt(self) -> bool:
+        """Interrupts what the kernel is running; returns whether there was anything, and it was reached."""
+        return self._here.interrupt(self._open_name())
+
+    def restart(self) -> Self:
+        """Starts a new process under the same name and id; the variables are lost."""
+        return self._adopt(self._here.restart(self._open_name()))
+
+    def destroy(self) -> bool:
+        """Ends the kernel, its children and its files; returns whether there was one. `start` opens it again."""
+        self._stopped, self.status = True, "dead"
+        return self._here.destroy(self.name)
+
+    # -- running code ----------------------------------------------------------------------------------------
+
+    @suggest_arguments
+    def execute(
+        self,
+        code: str,
+        *,
+        language: LanguageName = "python",
+        timeout: float | None = None,
+        images_dir: str | os.PathLike[str] | None = None,
+        approve: Approve | None = None,
+        policy: ApprovalPolicy | None = None,
+        output_char_limit: int | None = None,
+        budget: int | None = None,
+    ) -> ExecutionResult:
+        """Runs code and returns the result; errors of the code are in the result and are not raised.
+
+        `timeout` is in seconds, and interrupts the cell; the variables stay. `approve` is called with each shell
+        command and tool call, which waits meanwhile: True accepts, a string rejects with that reason.
+        """
+        warn_on_loop("Kernel.execute()")
+        approve = self._approve if approve is None else approve
+        options = self._cell(approve, language, timeout, images_dir, policy, output_char_limit, budget)
+        return run_cell(self._here, self._open_name(), code, options, approve, self._options)
+
+    def bash(self, code: str, *, timeout: float | None = None) -> ExecutionResult:
+        """Runs shell commands in the kernel's own bash, which keeps its variables and directory."""
+        return self.execute(code, language="bash", timeout=timeout)
+
+    @suggest_arguments
+    def stream(
+        self,
+        code: str,
+        *,
+        language: LanguageName = "python",
+        timeout: float | None = None,
+        images_dir: str | os.PathLike[str] | None = None,
+        approve: Approve | bool | None = None,
+        policy: ApprovalPolicy | None = None,
+        output_char_limit: int | None = None,
+        budget: int | None = None,
+    ) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
+        """Runs code and yields each output as it comes, the result last. Leaving the loop interrupts the cell.
+
+        With `approve=True` the requests are yielded too, to be answered before the next item is asked for.
+        """
+        warn_on_loop("Kernel.stream()")
+        approve = approve or self._approve
+        options = self._cell(approve, language, timeout, images_dir, policy, output_char_limit, budget)
+        return stream_cell(self._here, self._open_name(), code, options, approve, may_pause=True, new=self._options)
+
+    @suggest_arguments
+    def retry(
+        self,
+        code: str,
+        on_error: Callable[[ExecutionResult, int], str | None],
+        *,
+        max_attempts: int | None = None,
+        language: LanguageName = "python",
+        timeout: float | None = None,
+        budget: int | None = None,
+    ) -> ExecutionResult:
+        """Runs code until it succeeds, asking `on_error(result, attempt)` for new code after each failure.
+
+        None from it means the same code again. After `max_attempts` failures the status is max_attempts_exceeded.
+        """
+        allowed = check_attempts(on_error, max_attempts, self._here.config.max_retries)
+
+        def run(code: str) -> ExecutionResult:
+            return self.execute(code, language=language, timeout=timeout, budget=budget)
+
+        return run_attempts(attempts(code, allowed), run, on_error)
+
+    @suggest_arguments
+    def submit(self, code: str, *, language: LanguageName = "python", timeout: float | None = None) -> Job:
+        """Begins to run code and returns at once; the job has `result()`, `events()` and `cancel()`."""
+        from kernelbox.api._background import Job  # an event loop in a thread runs it
+
+        options = self._cell(self._approve, language, timeout)
+        return Job.of(self._here, self._open_name(), code, options, self._approve, self._options)
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    def variables(self) -> list[Variable]:
+        """Returns what lives in the kernel, by name."""
+        return read_variables(self.name, self._ask("variables", {}))
+
+    def complete(self, code: str, cursor_pos: int | None = None) -> list[str]:
+        """Returns what code can be completed with at a position, the end by default."""
+        position = len(code) if cursor_pos is None else cursor_pos
+        return read_completions(self.name, code, self._ask("complete", {"code": code, "cursor_pos": position}))
+
+    def history(self) -> list[PastCell]:
+        """Returns the cells that ran under this name, oldest first, also those from before a restart or a death.
+
+        The log is bounded: some thousand ordinary cells are kept. `lost` of a cell says why its variables are gone.
+        """
+        return self._history()
+
+    def save_notebook(self, path: str | os.PathLike[str]) -> None:
+        """Writes the history with its outputs as a Jupyter notebook, with a remark where variables were lost."""
+        self._save_notebook(path)
+
+    # -- data ------------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> Any:
+        """Returns the value of a variable; raises KeyError. `kernel["df"]` does the same.
+
+        JSON values, bytes, numpy arrays, and tables of pandas, polars and pyarrow can be passed on. Nothing is pickled.
+        """
+        from kernelbox.core._kernel_data import get_value
+
+        return get_value(self._handle(), name)
+
+    def set(self, name: str, value: object) -> None:
+        """Sets a variable to a copy of a value; `kernel["df"] = value` does the same."""
+        from kernelbox.core._kernel_data import set_value
+
+        set_value(self._handle(), name, value)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get(name)
+
+    def __setitem__(self, name: str, value: object) -> None:
+        self.set(name, value)
+
+    @property
+    def files(self) -> Files:
+        """The files that the kernel sees: `write`, `read`, `stream`, `list` and `remove`."""
+        from kernelbox.api._kernel_files import Files
+
+        return Files(self._handle)
+
+    def _ask(self, what: str, args: dict[str, object]) -> dict[str, Any]:
+        return self._handle().query(what, args, patience=_PATIENCE)
+
+    def _cell(
+        self,
+        approve: Approve | bool | None,
+        language: LanguageName,
+        timeout: float | None,
+        images_dir: str | os.PathLike[str] | None = None,
+        policy: ApprovalPolicy | None = None,
+        output_char_limit: int | None = None,
+        budget: int | None = None,
+    ) -> CellOptions:
+        holds_commands(approve, policy)  # raises InvalidInput for what cannot be asked
+        return self._cell_options(
+            language, timeout, images_dir, policy, output_char_limit, budget, asks=approve is not None
+        )

@@ -1,0 +1,74 @@
+"""The files of a kernel, as the kernel sees them: in a sandbox that is another view than the caller's."""
+
+from __future__ import annotations
+
+import os
+
+from kernelbox.base._owning import Handle
+from kernelbox.core import _kernel_data as data
+from kernelbox.core._kernel_data import check_file_path
+from kernelbox.shells._asyncio_connection import in_thread
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from typing import IO
+
+    from kernelbox.core._kernel_data import FileInfo
+    from kernelbox.core._kernel_handle import KernelHandle
+
+
+class Files(Handle):
+    """Reads and writes files of any size, in pieces. Relative paths are those of the kernel's working directory."""
+
+    def __init__(self, find: Callable[[], KernelHandle]) -> None:
+        self._find = find
+
+    def write(self, path: str | os.PathLike[str], content: bytes | str | IO[bytes] | Iterable[bytes]) -> int:
+        """Writes a file and returns its size. Its old content stays until the new one is complete."""
+        return data.write_file(self._find(), check_file_path(path), content)
+
+    def read(self, path: str | os.PathLike[str]) -> bytes:
+        """Returns what is in a file."""
+        return b"".join(self.stream(path))
+
+    def stream(self, path: str | os.PathLike[str]) -> Iterator[bytes]:
+        """Yields a file in pieces of a few megabytes."""
+        return data.read_file(self._find(), check_file_path(path))
+
+    def list(self, path: str | os.PathLike[str] = ".") -> list[FileInfo]:
+        """Returns what is in a directory, by name."""
+        return data.list_files(self._find(), check_file_path(path))
+
+    def remove(self, path: str | os.PathLike[str]) -> None:
+        """Removes a file, or an empty directory."""
+        data.remove_file(self._find(), check_file_path(path))
+
+
+class AsyncFiles(Handle):
+    """The same for event loops."""
+
+    def __init__(self, find: Callable[[], KernelHandle]) -> None:
+        self._files = Files(find)
+
+    async def write(self, path: str | os.PathLike[str], content: bytes | str | IO[bytes] | Iterable[bytes]) -> int:
+        """Writes a file and returns its size. Its old content stays until the new one is complete."""
+        return await in_thread(self._files.write, path, content)
+
+    async def read(self, path: str | os.PathLike[str]) -> bytes:
+        """Returns what is in a file."""
+        return await in_thread(self._files.read, path)
+
+    async def stream(self, path: str | os.PathLike[str]) -> AsyncIterator[bytes]:
+        """Yields a file in pieces of a few megabytes."""
+        pieces = await in_thread(self._files.stream, path)
+        while piece := await in_thread(next, pieces, b""):
+            yield piece
+
+    async def list(self, path: str | os.PathLike[str] = ".") -> list[FileInfo]:
+        """Returns what is in a directory, by name."""
+        return await in_thread(self._files.list, path)
+
+    async def remove(self, path: str | os.PathLike[str]) -> None:
+        """Removes a file, or an empty directory."""
+        await in_thread(self._files.remove, path)

@@ -1,0 +1,155 @@
+"""What `Kernel` and `AsyncKernel` share: how the kernel is opened, what its cells are run with, and its record."""
+
+from __future__ import annotations
+
+import os
+
+from kernelbox.api._configured import kernels
+from kernelbox.base._errors import KernelNotFound
+from kernelbox.core._arguments import check_name, check_switch
+from kernelbox.core._cell_options import cell_options
+from kernelbox.core._options import KernelOptions
+from kernelbox.core.approvals._approve import NO_APPROVE, NOT_ALLOWED
+from kernelbox.host.store._record import KernelRecord
+from kernelbox.wire._values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+    from kernelbox.core._arguments import LanguageName
+    from kernelbox.core._cell_options import CellOptions
+    from kernelbox.core._kernel_handle import KernelHandle
+    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.cells._host_functions import HostFunctions, Tools
+    from kernelbox.core.cells._past_cells import PastCell
+
+
+@dataclass(frozen=True, slots=True)
+class CellDefaults:
+    """What the cells of a kernel object are run with, unless a call says otherwise."""
+
+    timeout: float | None
+    images_dir: str | os.PathLike[str] | None
+    policy: ApprovalPolicy | None
+    output_char_limit: int | None
+    budget: int | None = None
+    functions: HostFunctions | None = None
+
+
+def choose_tools(tools: Tools | None) -> HostFunctions | None:
+    """Returns the functions that cells may call; raises InvalidInput."""
+    if tools is None:
+        return None
+    from kernelbox.core.cells._host_functions import check_tools  # few kernels have any, and it is slow to import
+
+    return check_tools(tools)
+
+
+class KernelObject(KernelRecord):
+    """A kernel of one home, found by its name. The record's fields say what was known when they were last read."""
+
+    __slots__ = ("_defaults", "_destroys", "_here", "_options", "_starts", "_stopped")
+
+    def __init__(
+        self, name: str | None, options: KernelOptions, defaults: CellDefaults, *, destroy: bool | None
+    ) -> None:
+        private = name is None
+        name = f"kernel-{os.urandom(6).hex()}" if name is None else check_name(name)
+        super().__init__("", "", name, status="unknown")
+        self._here = kernels()
+        self._options = options.ending_with_process() if private else options
+        self._defaults = defaults
+        self._destroys = private if destroy is None else check_switch("destroy", destroy)
+        self._starts = 0
+        self._stopped = False
+
+    @property
+    def home(self) -> str:
+        """The directory that keeps the kernel's record: the same name in another home is another kernel."""
+        return self._here.config.home
+
+    @property
+    def record(self) -> KernelRecord:
+        """The record alone, as a value that can be changed and kept."""
+        return KernelRecord(**self.to_dict())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} {self.status} pid={self.pid}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, KernelRecord):
+            return NotImplemented
+        return self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]  # as for records: the fields change
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the record: another process passes it to `execute`, or its name to `Kernel`."""
+        return KernelRecord, tuple(self.to_dict().values())
+
+    def _history(self) -> list[PastCell]:
+        return self._here.kernel(self._here.get(self.name)).history()
+
+    def _save_notebook(self, path: str | os.PathLike[str]) -> None:
+        import json
+
+        notebook = self._here.kernel(self._here.get(self.name)).notebook()
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(notebook, file, ensure_ascii=False, indent=1)
+            file.write("\n")
+
+    def _adopt(self, record: KernelRecord) -> Self:
+        """Takes over what a record says."""
+        for name in KernelRecord.__match_args__:
+            setattr(self, name, getattr(record, name))
+        return self
+
+    def _open_name(self) -> str:
+        """Returns the name; raises KernelNotFound after `destroy`, which must not open a kernel by accident."""
+        if self._stopped:
+            raise KernelNotFound(self.name, self._here.config.home)
+        return self.name
+
+    def _handle(self) -> KernelHandle:
+        return self._here.kernel(self._here.get(self._open_name()))
+
+    def _cell_options(
+        self,
+        language: LanguageName,
+        timeout: float | None,
+        images_dir: str | os.PathLike[str] | None = None,
+        policy: ApprovalPolicy | None = None,
+        output_char_limit: int | None = None,
+        budget: int | None = None,
+        *,
+        asks: bool,
+    ) -> CellOptions:
+        """Returns what a cell is run with; `asks` says whether there is someone to ask."""
+        defaults = self._defaults
+        policy = defaults.policy if policy is None else policy
+        if policy is not None:
+            from kernelbox.core.approvals._policy import check_policy
+
+            check_policy(policy)
+        return cell_options(
+            self._here.config,
+            self._here.home,
+            language=language,
+            timeout=defaults.timeout if timeout is None else timeout,
+            images_dir=defaults.images_dir if images_dir is None else images_dir,
+            output_char_limit=defaults.output_char_limit if output_char_limit is None else output_char_limit,
+            budget=defaults.budget if budget is None else budget,
+            policy=policy,
+            shell="ask" if asks or policy is not None else "accept",
+            asking="show" if asks else "reject",
+            unasked=NO_APPROVE if policy is None else NOT_ALLOWED,
+            functions=defaults.functions,
+            host="ask" if asks else "accept",
+        )

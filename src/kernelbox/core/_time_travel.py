@@ -1,0 +1,349 @@
+"""Copies of live kernels: branches, which live on their own, and checkpoints, to which a kernel can be set back.
+
+Every step that is cut short is finished or undone by the kernel's keeper: what a record names is what there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+from kernelbox.base._errors import (
+    CannotCopy,
+    CheckpointNotFound,
+    InvalidInput,
+    KernelBusy,
+    KernelDied,
+    KernelExists,
+    KernelNotFound,
+)
+from kernelbox.core._arguments import check_name
+from kernelbox.host._engines import engine_named
+from kernelbox.host.engines._interface import CopyPlan
+from kernelbox.host.engines._local import identify, process_of
+from kernelbox.host.process._process import boot_id, parent_of
+from kernelbox.host.store._checkpoint_files import (
+    MAX_LABEL,
+    Checkpoint,
+    next_number,
+    read_checkpoints,
+    remove_checkpoint,
+    write_checkpoint,
+)
+from kernelbox.host.store._death_notes import ROLLED_BACK, write_reason
+from kernelbox.host.store._record import KernelRecord, now
+from kernelbox.wire._layout import RECORD
+from kernelbox.wire._messages import Copy, Reply
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelbox.core._kernels import Kernels
+    from kernelbox.host.engines._interface import Engine, Fostering
+
+# Executions that a record names as lost; of more, these are the last.
+_MOST_LOST = 1_000
+
+
+def branch(
+    kernels: Kernels, key: str, names: Sequence[str], *, reseed: bool = True, timeout: float | None = None
+) -> list[KernelRecord]:
+    """Copies a live kernel, with all its variables, into kernels of these names. It waits until no cell runs.
+
+    Raises CannotCopy, KernelExists, KernelBusy after the timeout, and what `Kernels.get` raises.
+    """
+    _check_names(names)
+    source = _get_live(kernels, key)
+    engine = _require_engine(source, branch=True)
+    with kernels.store.locking(*names), contextlib.ExitStack() as stack:
+        for name in names:
+            other = kernels.find(name)
+            if other is not None and other.alive:
+                raise KernelExists(name)
+            if other is not None:
+                kernels.discard(other, "replaced")
+        begun = [_begin_branch(kernels, engine, source, name, stack) for name in names]
+        _ask_for_copies(kernels, source, Copy("", [each.token for _, each in begun], reseed=reseed), timeout)
+        for record, fostering in begun:
+            identify(record, fostering.wait())
+            record.status = "idle"
+            fostering.settle()
+            kernels.store.publish(record)
+        stack.pop_all().close()
+    return [record for record, _ in begun]
+
+
+def checkpoint(kernels: Kernels, key: str, *, label: str | None = None, timeout: float | None = None) -> Checkpoint:
+    """Freezes a copy of a live kernel, to which `rollback` sets it back. It waits until no cell runs.
+
+    Old checkpoints are dropped where there are too many; `evicted` are their numbers. Raises as `branch` does.
+    """
+    if label is not None and (len(check_name(label)) > MAX_LABEL or label.isdecimal()):
+        raise InvalidInput("label", label, f"use up to {MAX_LABEL} characters that are not just a number")
+    record = _get_live(kernels, key)
+    engine = _require_engine(record, branch=False)
+    directory = kernels.store.directory(record.kernel_id)
+    # Not the lock of its name: a cell that is waited for must be able to be killed, which needs that one.
+    with kernels.store.locking(f"{record.kernel_id} checkpoints"), directory.open() as place:
+        number = next_number(place)
+        with engine.foster(CopyPlan(record, directory, record, directory, checkpoint=number)) as fostering:
+            told = _ask_for_copies(kernels, record, Copy("", [fostering.token], frozen=True), timeout)
+            spawned = fostering.wait()
+            made = Checkpoint(
+                record.kernel_id,
+                number,
+                label,
+                now(),
+                told,
+                spawned.pid,
+                spawned.start_time,
+                boot_id(),
+            )
+            write_checkpoint(place, directory, made)
+            fostering.settle()
+        evicted = _evict(kernels, record, but=number)
+    return Checkpoint(**{**made.to_dict(), "evicted": evicted})
+
+
+def checkpoints(kernels: Kernels, key: str) -> list[Checkpoint]:
+    """Returns the checkpoints of a kernel, oldest first, and the memory that each has for itself."""
+    from kernelbox.host.engines._limiting import measured_checkpoints
+
+    record = kernels.get(key)
+    with kernels.store.locking(f"{record.kernel_id} checkpoints"):
+        _evict(kernels, record)
+    return measured_checkpoints(read_checkpoints(kernels.store.directory(record.kernel_id)))
+
+
+def drop(kernels: Kernels, kernel_id: str, number: int) -> bool:
+    """Ends a checkpoint; returns whether there was one."""
+    directory = kernels.store.directory(kernel_id)
+    there_was = any(each.number == number for each in read_checkpoints(directory))
+    record = kernels.store.get(kernel_id)
+    if record is not None:
+        engine_named(record.engine).release_checkpoints(directory, kernel_id, number)
+    remove_checkpoint(directory, number)
+    return there_was
+
+
+def find_checkpoint(kernels: Kernels, key: str, wanted: int | str | None = None) -> Checkpoint:
+    """Returns a checkpoint by its number or label, the last one without; raises CheckpointNotFound."""
+    return _choose(kernels, kernels.get(key), wanted)
+
+
+def rollback(kernels: Kernels, key: str, to: int | str | None = None) -> KernelRecord:
+    """Sets a kernel back to a checkpoint, by number or label, or the last one. It keeps its name and id.
+
+    A cell that runs is ended, and its caller told. The checkpoint stays. Raises CheckpointNotFound or CannotCopy.
+    """
+    record = kernels.get(key)
+    with kernels.store.locking(*record.names):
+        current = kernels.find(record.kernel_id)
+        if current is None:
+            raise KernelNotFound(key)
+        _require_engine(current, branch=False)
+        chosen = _choose(kernels, current, to)
+        return _set_back(kernels, current, chosen, f"{ROLLED_BACK}{chosen.number}")
+
+
+def restore(kernels: Kernels, seen: KernelRecord, reason: str = "") -> KernelRecord | None:
+    """Sets a kernel whose process has ended, or must end, back to its last checkpoint.
+
+    Returns None if it has none. If another client has done so before, its record is returned.
+    """
+    if not _may_come_back(kernels, seen):
+        return None
+    with kernels.store.locking(*seen.names):
+        current = kernels.store.get(seen.kernel_id)
+        if current is None:
+            return None
+        if current.process != seen.process:
+            current = kernels.condition.refresh(current)
+            return current if current.alive and current.restored_from is not None else None
+        return restore_locked(kernels, kernels.condition.refresh(current), reason)
+
+
+def restore_locked(kernels: Kernels, record: KernelRecord, reason: str = "") -> KernelRecord | None:
+    """Does what `restore` does; the caller holds the lock of the kernel's name, and has looked at the record."""
+    for chosen in reversed(read_checkpoints(kernels.store.directory(record.kernel_id))):
+        with contextlib.suppress(CannotCopy, CheckpointNotFound):  # the one before may still be there
+            return _set_back(kernels, record, chosen, reason)
+    return None
+
+
+def promote(kernels: Kernels, key: str, *, timeout: float | None = None) -> KernelRecord:
+    """Puts a live branch in the place of the kernel that it is a branch of; that keeps its name and id.
+
+    The branch itself is gone then. Raises as `branch` does, and InvalidInput if the kernel is not a branch.
+    """
+    chosen = _get_live(kernels, key)
+    original = None if chosen.parent is None else kernels.find(chosen.parent)
+    if original is None:
+        raise InvalidInput.saying(f"kernel {chosen.name!r} cannot be promoted: it is not a branch of another kernel")
+    engine = _require_engine(chosen, branch=True)
+    if original.alive and parent_of(original.pid or 0) != parent_of(chosen.pid or 0):
+        raise CannotCopy(chosen.name, [f"kernel {original.name!r} was restarted since; use the branch by its own name"])
+    with kernels.store.locking(*original.names, *chosen.names):
+        current = kernels.find(original.kernel_id)
+        if current is None:
+            raise KernelNotFound(original.name)
+        directory = kernels.store.directory(current.kernel_id)
+        plan = CopyPlan(chosen, kernels.store.directory(chosen.kernel_id), current, directory, heir=True)
+        with engine.foster(plan) as fostering:
+            _ask_for_copies(kernels, chosen, Copy("", [fostering.token], reseed=False), timeout)
+            _succeed(kernels, current, fostering, f"its branch {chosen.name!r} took its place")
+        kernels.discard(chosen, "promoted")
+    return kernels.condition.refresh(current)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        check_name(name)
+    if not names or len(set(names)) != len(names):
+        raise InvalidInput("the names of branches", list(names), "use at least one name, and each once")
+
+
+def _get_live(kernels: Kernels, key: str) -> KernelRecord:
+    record = kernels.get(key)
+    if not record.alive:
+        raise KernelDied(record.name, record.death or "unknown")
+    return record
+
+
+def _require_engine(record: KernelRecord, *, branch: bool) -> Engine:
+    """Returns the engine of a kernel that can be copied; raises CannotCopy for one that cannot."""
+    engine = engine_named(record.engine)
+    if refusals := engine.find_refusals(record, branch=branch):
+        raise CannotCopy(record.name, refusals)
+    return engine
+
+
+def _begin_branch(
+    kernels: Kernels, engine: Engine, source: KernelRecord, name: str, stack: contextlib.ExitStack
+) -> tuple[KernelRecord, Fostering]:
+    """Makes the record and the directory of a branch, and announces it to the keeper; `stack` undoes that."""
+    record = _copy_of(source)
+    record.kernel_id = os.urandom(16).hex()
+    record.connection_file = kernels.store.directory(record.kernel_id).path_of(RECORD)
+    record.name = record.session_name = name
+    record.created_at = record.last_used_at = now()
+    record.status, record.busy_since, record.stale = "unknown", None, False
+    record.pid, record.start_time, record.groups, record.usage = None, 0, [], None
+    record.tags, record.lost = dict(source.tags), None
+    record.parent, record.restored_from, record.lost_executions, record.copied = source.kernel_id, None, [], True
+    kernels.pass_environment(source, record)
+    kernels.store.add(record)
+    stack.callback(_undo, kernels, record)
+    disk_before = home = 0
+    if record.limits:
+        from kernelbox.host.engines._limiting import prepare_limits
+        from kernelbox.host.engines._spawning import inode_of_home
+
+        disk_before = prepare_limits(record, kernels.config.home, use_groups=kernels.config.cgroups)
+        home = inode_of_home(kernels.config.home, record.cwd) if "disk" in record.limits else 0
+    directories = (kernels.store.directory(source.kernel_id), kernels.store.directory(record.kernel_id))
+    plan = CopyPlan(source, directories[0], record, directories[1], disk_before=disk_before, home=home)
+    return record, stack.enter_context(engine.foster(plan))
+
+
+def _undo(kernels: Kernels, record: KernelRecord) -> None:
+    if record.status == "unknown":
+        kernels.discard(record, "its start was cut short")
+
+
+def _ask_for_copies(kernels: Kernels, record: KernelRecord, request: Copy, timeout: float | None) -> int:
+    """Has a kernel copy itself; returns the number of the last cell that the copies have seen."""
+    request.id = os.urandom(8).hex()
+    handle = kernels.kernel(record)
+    patience = kernels.config.execution_timeout if timeout is None else timeout
+    deadline = time.monotonic() + patience
+    try:
+        connection = handle.connect()
+    except OSError as exc:
+        raise KernelDied(record.name, handle.cause()) from exc
+    connection.send(request)
+    while not connection.ended and (left := deadline - time.monotonic()) > 0:
+        for message in connection.receive(left):
+            if isinstance(message, Reply) and message.id == request.id:
+                handle.release(connection)
+                return _read_answer(record, message.content)
+    ended = connection.ended
+    connection.close()
+    raise KernelDied(record.name, handle.cause()) if ended else KernelBusy(record.name)
+
+
+def _read_answer(record: KernelRecord, told: dict[str, object]) -> int:
+    match told:
+        case {"status": "ok", "execution_count": int(count)} if count >= 0:
+            return count
+        case {"status": "refused", "reasons": [*reasons]}:
+            raise CannotCopy(record.name, [str(reason) for reason in reasons])
+    raise CannotCopy(record.name, [str(told.get("reason") or told.get("evalue") or "the copy could not be made")])
+
+
+def _choose(kernels: Kernels, record: KernelRecord, wanted: int | str | None) -> Checkpoint:
+    found = read_checkpoints(kernels.store.directory(record.kernel_id))
+    for each in reversed(found):
+        if wanted is None or wanted in (each.number, each.label):
+            return each
+    raise CheckpointNotFound(record.name, wanted)
+
+
+def _set_back(kernels: Kernels, record: KernelRecord, chosen: Checkpoint, reason: str) -> KernelRecord:
+    """Puts a copy of a checkpoint in the place of a kernel's process; the caller holds the lock of its name."""
+    engine, directory = engine_named(record.engine), kernels.store.directory(record.kernel_id)
+    state = engine.state(directory)
+    last = state.execution_count if state is not None else chosen.execution_count
+    plan = CopyPlan(record, directory, record, directory, thaw=chosen.number, heir=True)
+    with engine.foster(plan) as fostering:
+        record.restored_from = chosen.number
+        record.lost_executions = list(range(chosen.execution_count + 1, last + 1))[-_MOST_LOST:]
+        _succeed(kernels, record, fostering, reason)
+    return kernels.condition.refresh(record)
+
+
+def _succeed(kernels: Kernels, record: KernelRecord, fostering: Fostering, reason: str) -> None:
+    """Names an heir in the record of its kernel, and has the keeper put it in its place."""
+    directory, old, before = kernels.store.directory(record.kernel_id), process_of(record), _copy_of(record)
+    spawned = fostering.wait()
+    engine_named(record.engine).require_walls(record, spawned)
+    if old is not None and old.alive and reason:
+        write_reason(directory, old, reason)
+    identify(record, spawned)
+    record.status, record.death, record.busy_since, record.copied = "idle", None, None, True
+    kernels.store.save(record)
+    fostering.settle()
+    kernels.pool.drop(record)
+    kernels.log_loss(before, reason or before.death or "unknown")
+    kernels.store.publish(record)
+
+
+def _copy_of(record: KernelRecord) -> KernelRecord:
+    return KernelRecord(**record.to_dict())
+
+
+def _may_come_back(kernels: Kernels, seen: KernelRecord) -> bool:
+    """Tells, without a lock, whether a kernel has a checkpoint, or has been set back to one."""
+    if read_checkpoints(kernels.store.directory(seen.kernel_id)):
+        return True
+    current = kernels.store.get(seen.kernel_id)
+    return current is not None and current.restored_from is not None and current.process != seen.process
+
+
+def _evict(kernels: Kernels, record: KernelRecord, *, but: int = 0) -> list[int]:
+    """Drops the checkpoints that are too old, too many, or take too much memory together, the oldest first."""
+    from kernelbox.host.engines._limiting import measured_checkpoints
+
+    config = kernels.config
+    kept = measured_checkpoints(read_checkpoints(kernels.store.directory(record.kernel_id)))
+    evicted = [each for each in kept if 0 < config.checkpoint_age < each.age_seconds and each.number != but]
+    kept = [each for each in kept if each not in evicted]
+    while len(kept) > 1 and (
+        len(kept) > config.checkpoints or sum(each.private_bytes for each in kept) > config.checkpoint_memory
+    ):
+        evicted.append(kept.pop(0))
+    for each in evicted:
+        drop(kernels, record.kernel_id, each.number)
+    return [each.number for each in evicted]

@@ -1,0 +1,90 @@
+"""What modules keep that a copy of the process must not have as it is: randomness, children, exit functions."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import random
+import weakref
+from typing import Any
+
+from kernelbox.guest._stdlib import contextlib, os, sys
+from kernelbox.wire._builtins import keep_builtins
+
+keep_builtins(globals())
+
+# What the generator behind `numpy.random.rand` consists of.
+_MT19937_WORDS = 624
+
+# Frozen objects are not looked at for garbage. When this many copies have been made, or this many objects have been
+# frozen since, all are looked at once more: some may have become garbage.
+_COPIES = 50
+_OBJECTS = 1_000_000
+
+_since = [0, 0]  # copies, and how many objects were frozen after the last such look
+
+
+def freeze() -> None:
+    """Keeps the garbage collector from writing to each object: original and copy would then share no page of them."""
+    _since[0] += 1
+    if _since[0] > _COPIES or gc.get_freeze_count() > max(2 * _since[1], _OBJECTS):
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        _since[:] = 0, gc.get_freeze_count()
+    else:
+        gc.freeze()
+
+
+class RandomState:
+    """The state of Python's own random numbers, which begin anew in every fork: a checkpoint goes on as it was."""
+
+    def __init__(self) -> None:
+        self._state = random.getstate()
+
+    def restore(self) -> None:
+        random.setstate(self._state)
+
+
+def reseed() -> None:
+    """Gives the random numbers of Python, numpy and PyTorch a fresh beginning."""
+    random.seed()
+    if (numpy := sys.modules.get("numpy")) is not None and "numpy.random" in sys.modules:
+        # All of the generator's state, at once: its own way to seed itself copies twice as many pages.
+        state = numpy.frombuffer(os.urandom(_MT19937_WORDS * 4), numpy.uint32)
+        numpy.random.set_state(("MT19937", state, _MT19937_WORDS))
+    if (uuid := sys.modules.get("uuid")) is not None:
+        uuid._last_timestamp = None  # type: ignore[attr-defined]  # what uuid1() counts from
+    if (torch := sys.modules.get("torch")) is not None:
+        with contextlib.suppress(Exception):  # half imported
+            torch.seed()
+
+
+def forget_exit_functions() -> None:
+    """Leaves what is to be done at exit to the original: a copy would remove the original's temporary directories."""
+    atexit._clear()
+    registry: dict[Any, Any] = getattr(weakref.finalize, "_registry", {})
+    for info in list(registry.values()):
+        info.atexit = False
+
+
+def forget_children() -> None:
+    """Forgets the children of the original, and the processes that serve it."""
+    _clear("subprocess", "_active")
+    _clear("multiprocessing.process", "_children")
+    _reset("multiprocessing.resource_tracker", "_resource_tracker", "_fd", "_pid")
+    _reset("joblib.externals.loky.backend.resource_tracker", "_resource_tracker", "_fd", "_pid")
+    fields = ("_forkserver_pid", "_forkserver_fd", "_forkserver_address", "_forkserver_alive_fd")
+    _reset("multiprocessing.forkserver", "_forkserver", *fields)
+
+
+def _clear(module: str, name: str) -> None:
+    with contextlib.suppress(Exception):  # a cell may have put anything there
+        getattr(sys.modules.get(module), name).clear()
+
+
+def _reset(module: str, name: str, *fields: str) -> None:
+    if (keeps := getattr(sys.modules.get(module), name, None)) is not None:
+        for field in fields:
+            with contextlib.suppress(Exception):
+                setattr(keeps, field, None)

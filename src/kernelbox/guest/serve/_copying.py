@@ -1,0 +1,247 @@
+"""How a kernel makes copies of itself, between cells: look → fork → renew → present itself to the keeper.
+
+A copy is a kernel of its own, or a checkpoint: that stays frozen, and when it is asked to forks a copy that goes on.
+Nothing of the original may be disturbed, so it waits until the copy has let go of all that the two share.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # what `signal` wraps
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernelbox.guest._descriptors import Descriptors, put_behind
+from kernelbox.guest._interrupts import Interrupts
+from kernelbox.guest._keeper_link import make_link, receive_packet, send_packet
+from kernelbox.guest._process_tree import become_subreaper, die_with_parent
+from kernelbox.guest._stdlib import contextlib, os, signal
+from kernelbox.guest.copies._library_state import (
+    RandomState,
+    forget_children,
+    forget_exit_functions,
+    freeze,
+    reseed,
+)
+from kernelbox.guest.copies._open_files import UserFiles
+from kernelbox.guest.copies._sibling_fork import fork_sibling
+from kernelbox.guest.copies._thread_survey import find_obstacles, is_alone
+from kernelbox.guest.output._outbox import Outbox
+from kernelbox.guest.programs._orphans import forget_started
+from kernelbox.guest.serve._event_loop import Loop
+from kernelbox.guest.serve._identity import Identity
+from kernelbox.guest.serve._io import IO
+from kernelbox.guest.serve._request_queue import RequestQueue
+from kernelbox.guest.shell._cells import Cells
+from kernelbox.wire._builtins import keep_builtins
+from kernelbox.wire._layout import PROFILE
+from kernelbox.wire._messages import Adopt, Adopted, Copy, Thaw
+
+if TYPE_CHECKING:
+    from kernelbox.guest.programs._bash import Bash
+    from kernelbox.guest.shell._shell import ZMQInteractiveShell
+
+keep_builtins(globals())
+
+_exit = os._exit
+
+_FAILED = 70  # EX_SOFTWARE of sysexits.h
+
+# What a copy says to what it is a copy of, when it has let go of all that the two share.
+_APART = b"apart"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a kernel consists of; each part renews itself in a copy."""
+
+    identity: Identity
+    io: IO
+    queue: RequestQueue
+    outbox: Outbox
+    loop: Loop
+    interrupts: Interrupts
+    bash: Bash
+    cells: Cells
+    shell: ZMQInteractiveShell
+
+    @property
+    def descriptors(self) -> set[int]:
+        """All that the kernel itself has open."""
+        parts = (self.identity, self.io, self.outbox, self.loop, self.bash)
+        return {number for part in parts for number in part.descriptors}
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What was found before the fork, and cannot be found after it."""
+
+    files: UserFiles
+    bash: bytes
+    random: RandomState
+    timer: tuple[float, float]
+
+
+class Copies:
+    """Makes copies of this process. `under_way` says that a fork is one of ours, and not a cell's."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.under_way = False
+
+    def make(self, request: Copy) -> dict[str, Any] | None:
+        """Makes copies of the kernel, and returns the answer to the request; None in a copy, where no one has asked."""
+        self._parts.io.stop()
+        try:
+            return self._make(request)
+        except Exception as exc:  # noqa: BLE001  # bash does not answer, or too much is open: the kernel goes on
+            return {"status": "failed", "reason": f"{type(exc).__name__}: {exc}"}
+        finally:
+            self._parts.io.start()
+
+    def _make(self, request: Copy) -> dict[str, Any] | None:
+        parts = self._parts
+        reasons, files = find_obstacles(), UserFiles(parts.descriptors)
+        reasons += files.reasons
+        if reasons:
+            return {"status": "refused", "reasons": reasons}
+        survey = _Survey(files, parts.bash.remember(), RandomState(), signal.getitimer(signal.ITIMER_REAL))
+        parts.outbox.settle()
+        files.flush()
+        freeze()
+        for token in request.tokens:
+            if (failure := self._fork(lambda apart, token=token: self._become(token, request, survey, apart))) is None:
+                return None
+            if failure:
+                return {"status": "failed", "reason": failure}
+        return {"status": "ok", "execution_count": parts.shell.execution_count - 1}
+
+    def _fork(self, become: Any) -> str | None:
+        """Forks a copy, in which `become` is called with what says that it is apart. Returns None in the copy; before
+        that, in the original, why there is no copy, "" if there is one."""
+        waits, apart = os.pipe()
+        self.under_way = True
+        try:
+            is_copy = fork_sibling(twice=self._parts.identity.is_sandboxed or not is_alone())
+        except OSError as exc:
+            os.close(waits)
+            os.close(apart)
+            return f"fork failed: {exc}"
+        finally:
+            self.under_way = False
+        if not is_copy:
+            os.close(apart)
+            said = os.read(waits, 1024)
+            os.close(waits)
+            return "" if said == _APART else said.decode("utf-8", "replace") or "the copy ended at once"
+        os.close(waits)
+        try:
+            become(apart)
+        except BaseException as exc:  # noqa: BLE001  # half a copy must not run on as if it were the original
+            with contextlib.suppress(OSError), open(self._parts.identity.log, "a", closefd=False) as log:
+                traceback.print_exc(file=log)
+            with contextlib.suppress(OSError):
+                os.write(apart, f"{type(exc).__name__}: {exc}".encode("utf-8", "replace")[:1000])
+            _exit(_FAILED)
+        return None
+
+    def _become(self, token: str, request: Copy, survey: _Survey, apart: int) -> None:
+        """Makes the forked process a copy that disturbs the original in nothing."""
+        self._let_go(survey)
+        if request.frozen:
+            self._present(token)
+            self._stand_alone()
+            self._say_apart(apart)
+            self._stay_frozen(survey)
+        else:
+            become_subreaper()
+            forget_exit_functions()
+            if request.reseed:
+                reseed()
+            else:
+                survey.random.restore()
+            self._present(token)
+            self._stand_alone()
+            self._say_apart(apart)
+        signal.setitimer(signal.ITIMER_REAL, *survey.timer)
+        if request.frozen:
+            survey.random.restore()
+
+    def _let_go(self, survey: _Survey) -> None:
+        parts = self._parts
+        parts.identity.let_go()
+        parts.io.renew()
+        parts.queue.forget()
+        parts.loop.renew()
+        parts.bash.renew(survey.bash)
+        parts.cells.renew()
+        survey.files.renew()
+        forget_started()
+        forget_children()
+
+    def _stay_frozen(self, survey: _Survey) -> None:
+        """Waits for as long as the checkpoint is kept; returns in a copy that goes on as a kernel."""
+        mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+        link = self._parts.identity.link
+        while True:
+            received = receive_packet(link)
+            if received is None or not isinstance(received.message, Thaw):
+                _exit(0)  # the keeper has gone
+            token = received.message.token
+            failure = self._fork(lambda apart, token=token: self._go_on(token, survey, apart))
+            if failure is None:
+                _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+                return
+            if failure:
+                send_packet(link, Adopt(token, failure))
+
+    def _go_on(self, token: str, survey: _Survey, apart: int) -> None:
+        self._let_go(survey)
+        become_subreaper()
+        self._present(token)
+        self._stand_alone()
+        self._say_apart(apart)
+
+    def _present(self, token: str) -> None:
+        """Shows the keeper this process, which then has a link of its own, and takes what makes it a kernel."""
+        identity = self._parts.identity
+        ours, theirs = make_link()
+        send_packet(identity.link, Adopt(token), [ours])
+        os.close(ours)
+        received = receive_packet(theirs)
+        if received is None:
+            raise ConnectionError("the keeper does not take it")
+        adopted = received.message
+        assert isinstance(adopted, Adopted)
+        put_behind(identity.link, theirs)
+        given = Descriptors(dict(zip(adopted.descriptors, received.fds, strict=True)))
+        if given.numbers:
+            self._take(adopted, given)
+
+    def _take(self, adopted: Adopted, given: Descriptors) -> None:
+        parts, identity = self._parts, self._parts.identity
+        groups = [given.take(name) for name in adopted.descriptors if name.startswith("group ")]
+        if groups:
+            from kernelbox.guest.walls._own_limits import join
+
+            join(groups)
+        is_another = adopted.kernel_id != identity.kernel_id
+        identity.renew(adopted.kernel_id, adopted.directory, given)
+        count = parts.shell.execution_count - 1
+        parts.outbox.renew(identity.memory, identity.outputs, adopted.executions, count)
+        parts.outbox.history.reopen(identity.cells)
+        parts.interrupts.renew(identity.memory)
+        if is_another:
+            os.environ["KERNELBOX_KERNEL_ID"] = identity.kernel_id
+            parts.bash.rename(identity.kernel_id)
+            if not identity.is_sandboxed:
+                parts.shell.profile_dir.place(os.path.join(identity.directory, PROFILE))
+
+    def _stand_alone(self) -> None:
+        os.setsid()
+        if self._parts.identity.watched and not self._parts.identity.is_sandboxed:
+            die_with_parent(self._parts.identity.keeper)
+
+    def _say_apart(self, apart: int) -> None:
+        os.write(apart, _APART)
+        os.close(apart)

@@ -1,0 +1,183 @@
+"""Copies of kernels as hosts ask for them: the kernel forks itself, and its keeper, called at its door, takes it in.
+
+The keeper gets all that a copy is made of. Nothing of it passes through the kernel, because a directory would be a way
+out of a sandbox. A token in both requests brings the two together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+
+from kernelbox.base._errors import CannotCopy, CheckpointNotFound
+from kernelbox.host.engines._spawning import closed_by, open_log
+from kernelbox.host.files._sockets import dial, listen
+from kernelbox.host.process._lifeline import lifeline_to
+from kernelbox.host.store._cell_files import carry_over, open_cells
+from kernelbox.host.store._state_file import create_state
+from kernelbox.wire._framing import Decoder, encode
+from kernelbox.wire._layout import CHECKPOINT, DOOR, LOG, SOCKET, STATE
+from kernelbox.wire._messages import SETTLED, UNBORN, Agreed, Foster, Refused, Release, Spawned, group_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.host.engines._interface import CopyPlan
+    from kernelbox.host.files._place import Place
+    from kernelbox.host.store._kernel_directory import KernelDirectory
+    from kernelbox.host.store._record import KernelRecord
+    from kernelbox.wire._messages import Message
+
+# A keeper answers in milliseconds, and a copy has presented itself when its kernel has answered; on a machine that is
+# out of memory or under heavy load it takes longer.
+_PATIENCE = 30.0
+
+_ADVICE = "restart the kernel, whose variables are lost then, or go on without copies"
+
+
+def find_refusals(record: KernelRecord, *, branch: bool) -> list[str]:
+    """Returns why a kernel cannot be copied, whatever runs in it."""
+    if sys.platform != "linux":
+        return [f"copies of live kernels need Linux, and this is {sys.platform}; run kernelbox in a Linux container"]
+    if record.guarded:
+        return ["it is guarded (require_shell_escape), and its runner cannot be copied; use a kernel without it"]
+    if record.sandbox == "srt":
+        return ["it runs in srt (sandbox_level='srt'), whose processes cannot be copied; use the native sandbox"]
+    if record.sandbox is not None and branch:
+        return ["a branch would share the sandbox of its original; use checkpoints, or a kernel without a sandbox"]
+    return []
+
+
+class KeeperRequest:
+    """A copy that a keeper has been asked to take in. `with` closes what was opened for it."""
+
+    def __init__(self, plan: CopyPlan) -> None:
+        self.plan = plan
+        self.token = os.urandom(16).hex()
+        self._stack = contextlib.ExitStack()
+        self._decoder = Decoder()
+        self._received: list[Message] = []
+        try:
+            self._open()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<KeeperRequest for {self.plan.record.name!r}>"
+
+    def __enter__(self) -> KeeperRequest:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _open(self) -> None:
+        plan, record = self.plan, self.plan.record
+        place = self._stack.enter_context(plan.directory.open())
+        opening, self._settling = os.pipe()
+        for end in (opening, self._settling):
+            closed_by(self._stack, end)
+        given = {"directory": place.fd, "opening": opening, **self._describe_owner(record)}
+        if not plan.checkpoint:
+            given |= self._open_kernel(place)
+        foster = Foster(
+            token=self.token,
+            source=plan.source.kernel_id,
+            kernel_id=record.kernel_id,
+            directory=plan.directory.path,
+            cwd=record.cwd,
+            checkpoint=plan.checkpoint,
+            thaw=plan.thaw,
+            heir=plan.heir,
+            executions=record.attempt_count if plan.heir else 0,
+            entrances=[f"{CHECKPOINT}{plan.checkpoint}"] if plan.checkpoint else [SOCKET],
+            descriptors=list(given),
+            limits={} if plan.checkpoint else record.limits,
+            groups=record.groups if self._joins_groups else [],
+            disk_before=plan.disk_before,
+            home=plan.home,
+        )
+        self._keeper = self._stack.enter_context(_call(plan.source_directory, plan.source.name))
+        socket.send_fds(self._keeper, [encode(foster)], list(given.values()))
+        self._expect(Agreed)
+
+    @property
+    def _joins_groups(self) -> bool:
+        """Whether the copy belongs to other control groups than what it is a copy of."""
+        return not self.plan.checkpoint and self.plan.source.kernel_id != self.plan.record.kernel_id
+
+    def _describe_owner(self, record: KernelRecord) -> dict[str, int]:
+        if record.owner_pid is None:
+            return {}
+        lifeline = lifeline_to(record.owner_pid, record.owner_start_time)
+        if lifeline < 0:
+            raise CannotCopy(record.name, [f"it belongs to process {record.owner_pid}, which has ended"])
+        return {"lifeline": closed_by(self._stack, lifeline)}
+
+    def _open_kernel(self, place: Place) -> dict[str, int]:
+        """Opens what makes a copy a kernel: new files in a new directory, or beside those of the process before."""
+        ending = UNBORN if self.plan.heir else ""
+        given = {
+            "listener": self._stack.enter_context(listen(place, f"{SOCKET}{ending}", tell_senders=True)).fileno(),
+            "state": closed_by(self._stack, create_state(place, f"{STATE}{ending}")),
+            "log": closed_by(self._stack, open_log(place, LOG)),
+        }
+        if not self.plan.heir:
+            with self.plan.source_directory.open() as source:
+                carry_over(source, place)
+        given["cells"], given["older cells"] = (closed_by(self._stack, fd) for fd in open_cells(place))
+        if not self.plan.heir:
+            given["door"] = self._stack.enter_context(listen(place, DOOR)).fileno()
+        for group in self.plan.record.groups if self._joins_groups else ():
+            joined_by = os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+            given[group_name(group)] = closed_by(self._stack, joined_by)
+        return given
+
+    def wait(self) -> Spawned:
+        """Waits until the keeper has taken in the copy; raises CannotCopy."""
+        spawned = self._expect(Spawned)
+        assert isinstance(spawned, Spawned)
+        return spawned
+
+    def settle(self) -> None:
+        """Says that the copy is to stay; waits until an heir has taken its place."""
+        os.write(self._settling, SETTLED)
+        if self.plan.heir:
+            self._expect(Agreed)
+
+    def _expect(self, kind: type[Message]) -> Message:
+        try:
+            while not self._received:
+                data = self._keeper.recv(65536)
+                if not data:
+                    raise ConnectionResetError("its keeper has ended")
+                self._received += self._decoder.feed(data)
+        except OSError as exc:
+            raise CannotCopy(self.plan.source.name, [f"its keeper does not answer ({exc}); {_ADVICE}"]) from exc
+        message = self._received.pop(0)
+        if isinstance(message, Refused) and self.plan.thaw and message.reason.endswith("is gone"):
+            raise CheckpointNotFound(self.plan.source.name, self.plan.thaw)
+        if isinstance(message, Refused):
+            raise CannotCopy(self.plan.source.name, [message.reason])
+        assert isinstance(message, kind)
+        return message
+
+
+def release_checkpoints(directory: KernelDirectory, kernel_id: str, checkpoint: int = 0) -> None:
+    """Has a keeper end a checkpoint of a kernel, 0 for all; one without a keeper has ended with it."""
+    with contextlib.suppress(CannotCopy, OSError), _call(directory, "") as keeper:
+        keeper.sendall(encode(Release(kernel_id, checkpoint)))
+        keeper.recv(65536)
+
+
+def _call(directory: KernelDirectory, name: str) -> socket.socket:
+    """Calls at the door of a kernel."""
+    try:
+        with directory.open() as place:
+            sock = dial(place, DOOR)
+    except (FileNotFoundError, ConnectionRefusedError) as exc:
+        raise CannotCopy(name, [f"its keeper is gone, which alone can take copies in; {_ADVICE}"]) from exc
+    sock.settimeout(_PATIENCE)
+    return sock

@@ -1,0 +1,1 @@
+"""What a result can do: fail, fit a budget, become messages for a model, and be shown in a notebook."""

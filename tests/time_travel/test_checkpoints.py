@@ -1,0 +1,228 @@
+"""Checkpoints: a kernel is set back to one, as often as wanted, and only so many are kept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.support.cells import DEADLINE, Running, eventually, is_running, run, until_queued, value, wait_for_end
+
+from kernelbox import (
+    CheckpointNotFound,
+    InvalidInput,
+    KernelBusy,
+    KernelNotFound,
+    KernelRecord,
+    checkpoint,
+    checkpoints,
+    destroy,
+    drop,
+    execute,
+    restart,
+    rollback,
+    status,
+)
+
+
+def test_a_rollback_sets_the_variables_back(kernel: KernelRecord) -> None:
+    run(kernel, "x = [1, 2]; y = 'kept'")
+    checkpoint(kernel)
+    run(kernel, "x.append(3); del y; z = 4")
+    rollback(kernel)
+    assert value(kernel, "x, y, 'z' in globals()") == "([1, 2], 'kept', False)"
+
+
+def test_a_rollback_keeps_the_name_and_the_id(kernel: KernelRecord) -> None:
+    checkpoint(kernel)
+    back = rollback(kernel.name)
+    assert (back.name, back.kernel_id) == (kernel.name, kernel.kernel_id)
+    assert back.pid != kernel.pid
+    assert (back.restored_from, status(kernel).status) == (1, "idle")
+
+
+def test_a_checkpoint_can_be_used_again_and_again(kernel: KernelRecord) -> None:
+    run(kernel, "x = 1")
+    made = checkpoint(kernel)
+    for _ in range(3):
+        rollback(kernel, made)
+        assert value(kernel, "x") == "1"
+        run(kernel, "x += 1")
+
+
+def test_two_rollbacks_in_a_row_leave_one_kernel(kernel: KernelRecord) -> None:
+    run(kernel, "x = 1")
+    checkpoint(kernel)
+    first = rollback(kernel)
+    second = rollback(kernel)
+    assert first.pid is not None
+    wait_for_end(first.pid)
+    assert value(kernel, "x") == "1"
+    assert status(kernel).pid == second.pid
+
+
+def test_a_kernel_goes_to_any_of_its_checkpoints_by_number_label_or_object(kernel: KernelRecord) -> None:
+    for number in range(3):
+        run(kernel, f"x = {number}")
+        checkpoint(kernel, f"step {number}")
+    last = checkpoints(kernel)[-1]
+    rollback(kernel, 1)
+    assert value(kernel, "x") == "0"
+    rollback(kernel, "step 1")
+    assert value(kernel, "x") == "1"
+    rollback(kernel, last)
+    assert value(kernel, "x") == "2"
+    assert [each.number for each in checkpoints(kernel)] == [1, 2, 3]
+
+
+def test_execution_counts_go_back_and_the_count_of_attempts_does_not(kernel: KernelRecord) -> None:
+    run(kernel, "1")
+    checkpoint(kernel)
+    run(kernel, "2")
+    run(kernel, "3")
+    back = rollback(kernel)
+    assert back.lost_executions == [2, 3]
+    assert run(kernel, "4").execution_count == 2
+    assert status(kernel).attempt_count == 4
+
+
+def test_a_running_cell_is_told_that_its_kernel_was_rolled_back(kernel: KernelRecord) -> None:
+    checkpoint(kernel)
+    running = Running(kernel, "import time; print('on', flush=True); time.sleep(1000)").wait_for_output()
+    rollback(kernel)
+    result = running.result()
+    assert (result.status, result.state, result.ending) == ("error", "rolled back", "rolled back")
+    assert result.error is not None
+    assert result.error.ename == "RolledBack"
+    assert "rolled back to checkpoint 1" in result.error.evalue
+    assert (result.restored_from, result.lost_executions) == (1, [1])
+    assert "on" in result.output
+
+
+def test_a_cell_that_waits_is_told_that_its_kernel_was_rolled_back(kernel: KernelRecord) -> None:
+    checkpoint(kernel)
+    running = Running(kernel, until_queued(1) + "print('on', flush=True); time.sleep(1000)")
+    waiting = Running(kernel, "1")
+    running.wait_for_output()
+    rollback(kernel)
+    result = waiting.result()
+    assert (result.state, result.ending, result.output) == ("rolled back", "rolled back", "")
+    running.result()
+
+
+def test_a_checkpoint_waits_for_the_running_cell(kernel: KernelRecord) -> None:
+    running = Running(kernel, "print('on', flush=True)\nimport time; time.sleep(0.3); x = 1").wait_for_output()
+    checkpoint(kernel)
+    assert running.result().ok
+    run(kernel, "x = 2")
+    rollback(kernel)
+    assert value(kernel, "x") == "1"
+
+
+def test_a_cell_that_does_not_end_makes_a_checkpoint_fail_in_time(kernel: KernelRecord) -> None:
+    running = Running(kernel, "print('on', flush=True)\nimport time; time.sleep(1000)").wait_for_output()
+    with pytest.raises(KernelBusy):
+        checkpoint(kernel, timeout=0.2)
+    assert not running.ended
+    assert checkpoints(kernel) == []
+    destroy(kernel)
+    running.result()
+
+
+def test_a_checkpoint_says_what_it_is(kernel: KernelRecord) -> None:
+    run(kernel, "data = bytes(30_000_000)")
+    made = checkpoint(kernel, "with data")
+    (found,) = checkpoints(kernel)
+    assert (found.number, found.label, found.execution_count) == (made.number, "with data", 1)
+    assert found.kernel_id == kernel.kernel_id
+    assert 0 < found.private_bytes < 20_000_000
+    assert "with data" in repr(found)
+
+
+def test_a_dropped_checkpoint_is_gone_with_its_process(kernel: KernelRecord) -> None:
+    made = checkpoint(kernel)
+    assert drop(made)
+    assert not is_running(made.pid)
+    assert not drop(made)
+    with pytest.raises(CheckpointNotFound, match="no checkpoint"):
+        rollback(kernel)
+    assert value(kernel, "1") == "1"
+
+
+def test_a_number_is_not_given_twice(kernel: KernelRecord) -> None:
+    drop(checkpoint(kernel))
+    assert checkpoint(kernel).number == 2
+
+
+def test_a_checkpoint_that_is_killed_is_not_listed(kernel: KernelRecord) -> None:
+    made = checkpoint(kernel)
+    os.kill(made.pid, 9)
+    wait_for_end(made.pid)
+    eventually(lambda: checkpoints(kernel) == [])
+
+
+def test_the_oldest_of_too_many_is_dropped_and_reported(kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_CHECKPOINTS", "2")
+    first, second = checkpoint(kernel), checkpoint(kernel)
+    third = checkpoint(kernel)
+    assert (first.evicted, second.evicted, third.evicted) == ([], [], [1])
+    assert [each.number for each in checkpoints(kernel)] == [2, 3]
+    assert not is_running(first.pid)
+
+
+def test_checkpoints_that_take_too_much_memory_are_dropped(
+    kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_CHECKPOINT_MEMORY", "50MB")
+    run(kernel, "data = bytearray(80_000_000)")
+    checkpoint(kernel)
+    run(kernel, "data[:] = b'x' * len(data)")
+    assert checkpoint(kernel).evicted == [1]
+
+
+def test_checkpoints_that_are_too_old_are_dropped(kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = checkpoint(kernel)
+    monkeypatch.setenv("KERNELBOX_CHECKPOINT_AGE", "0.001")
+    eventually(lambda: checkpoints(kernel) == [])
+    assert not is_running(made.pid)
+
+
+@pytest.mark.parametrize("end", [destroy, restart])
+def test_checkpoints_end_with_a_kernel_that_is_destroyed_or_restarted(kernel: KernelRecord, end: object) -> None:
+    made = [checkpoint(kernel), checkpoint(kernel)]
+    assert callable(end)
+    end(kernel)
+    assert not any(is_running(each.pid) for each in made)
+
+
+def test_the_files_of_a_rollback_are_gone_afterwards(kernel: KernelRecord, home: Path) -> None:
+    checkpoint(kernel)
+    rollback(kernel)
+    names = os.listdir(home / "runtime" / kernel.kernel_id)
+    assert sorted(name for name in names if "unborn" in name or "checkpoint" in name) == [
+        "checkpoint-1",
+        "checkpoint-last",
+    ]
+
+
+def test_a_kernel_that_there_is_not_has_no_checkpoints(home: Path) -> None:
+    with pytest.raises(KernelNotFound):
+        checkpoint("nobody")
+    with pytest.raises(KernelNotFound):
+        rollback("nobody")
+
+
+@pytest.mark.parametrize("label", ["", "12", "x" * 201, 5])
+def test_labels_that_cannot_be_used_are_refused(kernel: KernelRecord, label: object) -> None:
+    with pytest.raises(InvalidInput):
+        checkpoint(kernel, label)  # type: ignore[arg-type]  # some are
+
+
+def test_other_clients_go_on_after_a_rollback(kernel: KernelRecord) -> None:
+    run(kernel, "x = 1")
+    checkpoint(kernel)
+    for _ in range(5):
+        running = Running(kernel.name, "for i in range(10**9): pass")
+        rollback(kernel)
+        running.result()
+        assert execute(kernel.name, "x", timeout=DEADLINE).return_value == "1"

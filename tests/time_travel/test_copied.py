@@ -1,0 +1,181 @@
+"""What is copied, renewed and shared: the rows of the table in docs/time-travel.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.cells import eventually, is_running, run, value
+
+from kernelbox import KernelRecord, branch, checkpoint, destroy, get_or_create, rollback
+
+
+@pytest.fixture
+def here(home: Path, tmp_path: Path) -> KernelRecord:
+    """Opens a kernel in a directory of its own."""
+    return get_or_create(f"here-{tmp_path.name}", cwd=tmp_path)
+
+
+def test_modules_functions_inputs_outputs_and_counts_are_copied(here: KernelRecord) -> None:
+    run(here, "import json as j\ndef f(): return j.dumps(g)\ng = [1]")
+    run(here, "6 * 7")
+    checkpoint(here)
+    copy = branch(here, "copy")
+    run(here, "g.append(2)")
+    rollback(here)
+    for kernel in (here, copy):
+        result = run(kernel, "f(), In[2], Out[2]")
+        assert (result.return_value, result.execution_count) == ("('[1]', '6 * 7', 42)", 3)
+
+
+def test_directory_environment_and_umask_are_copied(here: KernelRecord, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    run(here, "import os; os.chdir('sub'); os.environ['A'] = '1'; _ = os.umask(0o27)")
+    checkpoint(here)
+    copy = branch(here, "copy")
+    run(here, "os.chdir('/'); del os.environ['A']; _ = os.umask(0)")
+    rollback(here)
+    for kernel in (here, copy):
+        assert value(kernel, "os.getcwd()") == repr(str(tmp_path / "sub"))
+        assert value(kernel, "os.environ['A'], os.umask(0)") == repr(("1", 0o27))
+        assert run(kernel, "!echo $A").output == "1\n"
+
+
+def test_bash_is_copied(here: KernelRecord, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    run(here, "cd sub; v='a b'; export e=2; f() { echo \"f $1 $v\"; }; alias ll='ls -l'; set -u", language="bash")
+    checkpoint(here)
+    copy = branch(here, "copy")
+    run(here, "cd /; v=changed; unset -f f", language="bash")
+    rollback(here)
+    for kernel in (here, copy):
+        shown = run(kernel, "f 1; pwd; echo $e; alias ll; [[ $- == *u* ]] && echo strict", language="bash").output
+        assert shown.splitlines() == ["f 1 a b", str(tmp_path / "sub"), "2", "alias ll='ls -l'", "strict"]
+    run(copy, "v=copy", language="bash")
+    assert run(here, "echo $v", language="bash").output == "a b\n"
+
+
+RANDOM = "import random, numpy; (random.random(), float(numpy.random.rand()))"
+
+
+def test_random_numbers_go_on_after_a_rollback_and_begin_anew_in_a_branch(here: KernelRecord) -> None:
+    run(here, RANDOM)
+    checkpoint(here)
+    expected = value(here, RANDOM)
+    rollback(here)
+    assert value(here, RANDOM) == expected
+    rollback(here)
+    fresh, same = branch(here, "fresh"), branch(here, "same", reseed=False)
+    values = [value(each, RANDOM) for each in (here, fresh, same)]
+    assert values[0] == values[2] == expected
+    assert values[1] != expected
+
+
+def test_files_on_disk_are_not_undone_and_shared(here: KernelRecord, tmp_path: Path) -> None:
+    checkpoint(here)
+    copy = branch(here, "copy")
+    run(here, "open('made', 'w').write('x')")
+    rollback(here)
+    assert (tmp_path / "made").read_text() == "x"
+    assert value(copy, "open('made').read()") == "'x'"
+
+
+def test_an_open_file_has_a_position_of_its_own_in_each_copy(here: KernelRecord, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("0\n1\n2\n3\n")
+    run(here, "file = open('lines', 'rb', buffering=0); _ = file.readline()")
+    checkpoint(here)
+    copy = branch(here, "copy")
+    assert value(here, "file.readline()") == r"b'1\n'"
+    assert value(copy, "file.readline(), file.readline()") == r"(b'1\n', b'2\n')"
+    for _ in range(2):
+        rollback(here)
+        assert value(here, "file.readline()") == r"b'1\n'"
+
+
+def test_what_was_written_and_not_flushed_is_written_once(here: KernelRecord, tmp_path: Path) -> None:
+    run(here, "log = open('log', 'a'); _ = log.write('once ')")
+    checkpoint(here)
+    copy = branch(here, "copy")
+    run(copy, "_ = log.write('branch '); log.close()")
+    run(here, "_ = log.write('original '); log.close()")
+    assert (tmp_path / "log").read_text() == "once branch original "
+
+
+def test_a_socket_is_dead_in_a_copy_and_lives_in_the_original(here: KernelRecord) -> None:
+    run(here, "import socket; a, b = socket.socketpair(); b.settimeout(20); a.settimeout(20); _ = a.send(b'x')")
+    copy = branch(here, "copy")
+    assert value(copy, "a.recv(1), b.recv(1)") == "(b'', b'')"
+    run(copy, "a.close(), b.close()")
+    assert value(here, "b.recv(1), a.send(b'y'), b.recv(1)") == "(b'x', 1, b'y')"
+
+
+def test_a_server_of_the_original_keeps_its_port_to_itself(here: KernelRecord) -> None:
+    run(here, "import socket; s = socket.create_server(('127.0.0.1', 0)); s.settimeout(20); port = s.getsockname()[1]")
+    copy = branch(here, "copy")
+    run(copy, "client = socket.create_connection(('127.0.0.1', port), 20)")
+    assert value(here, "s.accept()[1][0]") == "'127.0.0.1'"
+    destroy(here)
+    code = "try:\n    socket.create_connection(('127.0.0.1', port), 5)\nexcept OSError as e: print(type(e).__name__)"
+    assert run(copy, code).output == "ConnectionRefusedError\n"
+
+
+def test_shared_memory_is_shared_and_not_undone(here: KernelRecord) -> None:
+    run(here, "import mmap; shared = mmap.mmap(-1, 10); shared[:3] = b'old'")
+    checkpoint(here)
+    copy = branch(here, "copy")
+    run(here, "shared[:3] = b'new'")
+    rollback(here)
+    assert [value(kernel, "shared[:3]") for kernel in (here, copy)] == ["b'new'", "b'new'"]
+
+
+def test_children_stay_with_the_original_and_a_rollback_ends_them(here: KernelRecord) -> None:
+    run(here, "import subprocess, os; child = subprocess.Popen(['sleep', '1000'])")
+    pid = int(value(here, "child.pid"))
+    checkpoint(here)
+    copy = branch(here, "copy")
+    assert run(copy, "try: os.waitpid(-1, 0)\nexcept ChildProcessError: print('none')").output == "none\n"
+    assert value(here, "child.poll() is None") == "True"
+    rollback(here)
+    eventually(lambda: not is_running(pid))
+
+
+def test_background_tasks_run_in_both_and_go_on_after_a_rollback(here: KernelRecord) -> None:
+    tick = "import asyncio\nn = 0\nasync def tick():\n    global n\n    while True:\n        n += 1\n"
+    run(here, tick + "        await asyncio.sleep(0.01)\ntask = asyncio.create_task(tick())")
+    checkpoint(here)
+    copy = branch(here, "copy")
+    rollback(here)
+    for kernel in (here, copy):
+        run(kernel, "before = n\nwhile n < before + 3: await asyncio.sleep(0.01)")
+
+
+def test_only_the_original_runs_its_exit_functions(here: KernelRecord, tmp_path: Path) -> None:
+    run(here, "import atexit, tempfile; d = tempfile.TemporaryDirectory(dir='.')")
+    run(here, "atexit.register(lambda: open('left', 'a').write('x'))")
+    copy = branch(here, "copy")
+    run(copy, "path = d.name")
+    destroy(copy)
+    assert value(here, "__import__('os').path.isdir(d.name)") == "True"
+    assert not (tmp_path / "left").exists()
+    destroy(here)
+    assert (tmp_path / "left").read_text() == "x"
+
+
+def test_signal_handlers_and_alarms_are_copied(here: KernelRecord) -> None:
+    run(here, "import signal; seen = []; _ = signal.signal(signal.SIGALRM, lambda *_: seen.append(1))")
+    run(here, "_ = signal.setitimer(signal.ITIMER_REAL, 0.5)")
+    copy = branch(here, "copy")
+    for kernel in (here, copy):
+        run(kernel, "import time\nfor _ in range(2000):\n    if seen: break\n    time.sleep(0.01)\nassert seen == [1]")
+
+
+def test_a_copy_can_start_programs_threads_and_processes(here: KernelRecord) -> None:
+    checkpoint(here)
+    rollback(here)
+    copy = branch(here, "copy")
+    for kernel in (here, copy):
+        assert run(kernel, "!echo shell").output == "shell\n"
+        assert value(kernel, "__import__('subprocess').check_output(['echo', 'x'])") == r"b'x\n'"
+        run(kernel, "import threading; t = threading.Thread(target=print, args=('t',)); t.start(); t.join()")
+        code = "import os\npid = os.fork()\nif pid == 0: os._exit(5)\nos.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])"
+        assert value(kernel, code) == "5"

@@ -1,0 +1,140 @@
+"""Clients that are killed in the middle: the keeper finishes the step or undoes it, and nothing is lost or left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from tests.support.cells import DEADLINE, eventually, parent_of, run, value, wait_for_end
+
+from kernelbox import (
+    KernelRecord,
+    branch,
+    checkpoint,
+    checkpoints,
+    destroy,
+    execute,
+    get_or_create,
+    list_kernels,
+    rollback,
+)
+from kernelbox.host.process._process import children_of
+
+# What a client does step by step: every call and every return in these files, of system calls too.
+STEPS = ("/core/_time_travel.py", "/own/_keeper_request.py", "/store/_checkpoint_files.py")
+
+# Every so many steps a client is killed: each test has one more number to begin with than there are tests.
+STRIDE = 9
+
+
+def survives(operation: Callable[[], object], step: int) -> bool:
+    """Runs an operation in a fork that is killed at a step; returns whether it had come to its end before."""
+    pid = os.fork()
+    if pid == 0:
+        count = 0
+
+        def look(frame: FrameType, event: str, _: object) -> None:
+            nonlocal count
+            count += frame.f_code.co_filename.endswith(STEPS)
+            if count > step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.setprofile(look)
+        try:
+            operation()
+        except BaseException:  # noqa: BLE001  # the parent is told
+            os._exit(1)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status in (0, -signal.SIGKILL), f"the operation failed before step {step}"
+    return status == 0
+
+
+def steps_of(operation: Callable[[], object], begin: int) -> Iterator[int]:
+    """Runs an operation again and again, killed a few steps later each time, until it comes to its end."""
+    step = begin
+    while not survives(operation, step):
+        yield step
+        step += STRIDE
+
+
+@pytest.fixture
+def pristine(own_home: Path) -> KernelRecord:
+    kernel = get_or_create("a")
+    run(kernel, "x = 1")
+    return kernel
+
+
+@pytest.fixture
+def keeper(pristine: KernelRecord) -> int:
+    assert pristine.pid is not None
+    return parent_of(pristine.pid)
+
+
+def rubbish(home: Path) -> list[str]:
+    return [str(path) for path in home.glob("runtime/*/*.unborn")]
+
+
+@pytest.mark.parametrize("begin", range(3))
+def test_a_rollback_that_is_cut_short_loses_neither_kernel_nor_checkpoint(
+    pristine: KernelRecord, keeper: int, own_home: Path, begin: int
+) -> None:
+    checkpoint(pristine)
+    run(pristine, "x = 2")
+    for step in steps_of(lambda: rollback("a"), begin):
+        told = execute("a", "1", timeout=DEADLINE)
+        assert told.ok or told.ending == "rolled back", told.text
+        assert value("a", "x") in ("1", "2"), step
+        assert len(checkpoints("a")) == 1, step
+        eventually(lambda: len(children_of(keeper)) == 2)
+        run("a", "x = 2")
+    assert value("a", "x") == "1"
+    assert rubbish(own_home) == []
+
+
+@pytest.mark.parametrize("begin", range(3))
+def test_a_checkpoint_that_is_cut_short_leaves_a_checkpoint_or_none(
+    pristine: KernelRecord, keeper: int, begin: int
+) -> None:
+    for step in steps_of(lambda: checkpoint("a"), begin):
+        assert value("a", "x") == "1", step
+        eventually(lambda: len(children_of(keeper)) == 1 + len(checkpoints("a")))
+        for made in checkpoints("a"):
+            rollback("a", made)
+            assert value("a", "x") == "1", step
+
+
+@pytest.mark.parametrize("begin", range(3))
+def test_a_branch_that_is_cut_short_is_a_kernel_or_none(pristine: KernelRecord, keeper: int, begin: int) -> None:
+    for step in steps_of(lambda: branch("a", "b"), begin):
+        assert value("a", "x") == "1", step
+        eventually(lambda: len(children_of(keeper)) == len([record for record in list_kernels() if record.alive]))
+        for record in list_kernels():
+            assert not record.alive or value(record.name, "x") == "1", step
+        destroy("b")
+
+
+@pytest.mark.parametrize("begin", range(3))
+def test_a_restore_that_is_cut_short_is_done_by_the_next_client(
+    pristine: KernelRecord, keeper: int, own_home: Path, begin: int
+) -> None:
+    checkpoint(pristine)
+
+    def die_and_come_back() -> None:
+        record = get_or_create("a")
+        assert record.pid is not None
+        if record.restored_from is None or run("a", "x").ok:
+            os.kill(record.pid, signal.SIGKILL)
+            wait_for_end(record.pid)
+        execute("a", "x")
+
+    for step in steps_of(die_and_come_back, begin):
+        execute("a", "1")  # it may have to tell of the death
+        assert value("a", "x") == "1", step
+        assert len(checkpoints("a")) == 1, step
+        eventually(lambda: len(children_of(keeper)) == 2)

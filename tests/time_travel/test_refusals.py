@@ -1,0 +1,74 @@
+"""What cannot be copied is said before anything is done, by name and with what to do; the kernel goes on."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from tests.support.cells import run, value
+
+from kernelbox import CannotCopy, KernelRecord, branch, checkpoint, checkpoints, get_or_create
+
+OBSTACLES = {
+    "a Python thread": (
+        "import threading, time; threading.Thread(target=time.sleep, args=(1000,), name='busy', daemon=True).start()",
+        "Python thread 'busy'",
+    ),
+    "a thread pool": (
+        "from concurrent.futures import ThreadPoolExecutor as P; pool = P(1, 'mine'); pool.submit(int).result()",
+        "Python thread 'mine_0'",
+    ),
+    "a database": (
+        "import sqlite3; c = sqlite3.connect('t.db'); c.execute('create table t (x)'); c.commit()",
+        "t.db is open; close its connections",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OBSTACLES)
+def test_what_cannot_be_copied_is_refused_by_name(home: Path, tmp_path: Path, what: str) -> None:
+    code, named = OBSTACLES[what]
+    kernel = get_or_create("obstacle", cwd=tmp_path)
+    run(kernel, code)
+    for copy in (lambda: checkpoint(kernel), lambda: branch(kernel, "other")):
+        with pytest.raises(CannotCopy) as caught:
+            copy()
+        assert len(caught.value.reasons) == 1
+        assert named in caught.value.reasons[0]
+        assert caught.value.reasons[0] in str(caught.value)
+    assert checkpoints(kernel) == []
+    assert value(kernel, "6 * 7") == "42"
+
+
+def test_several_reasons_are_all_told(home: Path, tmp_path: Path) -> None:
+    kernel = get_or_create("obstacles", cwd=tmp_path)
+    run(kernel, OBSTACLES["a Python thread"][0])
+    run(kernel, OBSTACLES["a database"][0])
+    with pytest.raises(CannotCopy) as caught:
+        checkpoint(kernel)
+    assert len(caught.value.reasons) == 2
+
+
+def test_a_kernel_can_be_copied_when_the_obstacle_is_gone(home: Path, tmp_path: Path) -> None:
+    kernel = get_or_create("obstacle", cwd=tmp_path)
+    run(kernel, OBSTACLES["a database"][0])
+    with pytest.raises(CannotCopy):
+        checkpoint(kernel)
+    run(kernel, "c.close()")
+    assert checkpoint(kernel).number == 2
+
+
+def test_a_thread_that_waits_for_work_of_the_event_loop_is_no_obstacle(kernel: KernelRecord) -> None:
+    run(kernel, "import asyncio; x = await asyncio.to_thread(lambda: 5)")
+    copy = branch(kernel, f"{kernel.name}-b")
+    for each in (kernel, copy):
+        assert value(each, "await asyncio.to_thread(lambda: x + 1)") == "6"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ipykernel") is None, reason="needs ipykernel")
+def test_kernels_of_jupyters_engine_are_refused_by_name(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_ENGINE", "jupyter")
+    kernel = get_or_create("other-engine")
+    with pytest.raises(CannotCopy, match="Jupyter's engine"):
+        checkpoint(kernel)
