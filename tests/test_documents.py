@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import kernelbox
-from kernelbox.base._config import TOKEN_VARIABLES, VARIABLES, KernelBoxConfig
+from kernelbox.base._config import FORMAT_VARIABLE, TOKEN_VARIABLES, VARIABLES, KernelBoxConfig
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -20,7 +20,7 @@ _EXAMPLE = re.compile(r"^`(examples/\S+\.py)`:\n\n```python\n(.*?)^```$", re.MUL
 def test_configuration_lists_exactly_the_variables_that_the_code_reads() -> None:
     listed = re.findall(r"^\| `(KERNELBOX_\w+)`", (DOCS / "configuration.md").read_text(), re.MULTILINE)
 
-    assert listed == [*(variable for variable, _, _ in VARIABLES), *TOKEN_VARIABLES]
+    assert listed == [*(variable for variable, _, _ in VARIABLES), *TOKEN_VARIABLES, FORMAT_VARIABLE]
 
 
 def test_configuration_states_the_defaults_that_the_code_has() -> None:

@@ -62,6 +62,71 @@ def test_the_documented_commands_work_as_documented(home: Path) -> None:
     assert succeed("list") == {"kernels": []}
 
 
+def test_names_come_first_and_options_may_stand_anywhere(home: Path) -> None:
+    assert succeed("create", "a")["name"] == "a"
+    assert succeed("exec", "a", "x = 20")["opened"] is False
+    assert succeed("exec", "a", "--timeout", "30", "x + 1")["return_value"] == "21"
+    assert succeed("exec", "--bash", "a", "echo hello")["output"] == "hello\n"
+    assert succeed("exec", "a", "--", "-x")["return_value"] == "-20"
+    assert succeed("exec", "a", stdin="x + 2")["return_value"] == "22"
+    assert succeed("status", "a")["alive"] is True
+    assert succeed("create", "--", "-b")["name"] == "-b"
+    assert [record["name"] for record in succeed("ls")["kernels"]] == ["a", "-b"]
+    assert succeed("ps") == succeed("list")
+    assert succeed("interrupt", "a", "--", "-b") == {"interrupted": {"a": False, "-b": False}}
+    assert [record["name"] for record in succeed("restart", "a", "--", "-b")["kernels"]] == ["a", "-b"]
+    assert succeed("rm", "a") == {"destroyed": True}
+
+
+def test_several_kernels_are_destroyed_and_one_that_is_missing_stops_nothing(home: Path) -> None:
+    for name in ("a", "b"):
+        succeed("create", name)
+    done = kernelbox("destroy", "a", "nobody", "b")
+    assert (done.status, done.json) == (1, {"destroyed": {"a": True, "nobody": False, "b": True}})
+    assert done.stderr.startswith("kernelbox: there is no kernel 'nobody'")
+    assert succeed("list") == {"kernels": []}
+
+
+def test_run_prints_what_the_code_prints_and_nothing_else_in_a_pipe_too(home: Path) -> None:
+    done = kernelbox("run", "demo", "print('hello'); 6 * 7")
+    assert (done.status, done.stdout, done.stderr) == (0, "hello\n42\n", "")
+    failed = kernelbox("run", "demo", "1 / 0")
+    assert (failed.status, failed.stdout) == (1, "")
+    assert failed.stderr.count("ZeroDivisionError: division by zero") == 1
+    refused = kernelbox("run", "demo", "1", "2")
+    assert (refused.status, refused.stdout) == (2, "")
+    assert refused.stderr == "kernelbox: unexpected: '2'; see `kernelbox run --help`\n"
+
+
+def test_a_setting_chooses_the_form_and_an_option_overrides_it(home: Path) -> None:
+    assert kernelbox("exec", "demo", "print('a'); 2", KERNELBOX_FORMAT="text").stdout == "a\n2\n"
+    assert kernelbox("list", KERNELBOX_FORMAT="text").stdout.startswith("NAME ")
+    assert succeed("list", "--json", KERNELBOX_FORMAT="text")["kernels"]
+    assert succeed("exec", "demo", "--full", "3", KERNELBOX_FORMAT="text")["return_value"] == "3"
+    assert "KERNELBOX_FORMAT cannot be 'xml': use text or json" in fail("list", status=2, KERNELBOX_FORMAT="xml")
+
+
+def test_a_budget_bounds_what_a_model_reads(home: Path) -> None:
+    code = "for n in range(1000): print(n)"
+    assert len(succeed("exec", "demo", "--budget", "200", code)["text"]) <= 200
+    shown = kernelbox("run", "demo", "--budget", "200", code).stdout
+    assert len(shown) <= 201
+    assert shown.startswith("0\n1\n")
+
+
+def test_a_busy_kernel_is_announced_on_stderr(home: Path) -> None:
+    other = Running(get_or_create("demo"), WRITE_AND_WAIT).wait_for_output()
+    with subprocess.Popen(
+        [KERNELBOX, "exec", "demo", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "kernelbox: waiting for another cell of 'demo'\n"
+        assert succeed("interrupt", "demo") == {"interrupted": True}
+        assert process.stdout is not None
+        assert json.loads(process.stdout.read())["return_value"] == "1"
+    assert other.result().ending == "interrupted"
+
+
 def test_the_check_after_an_install_works_on_a_new_name(home: Path) -> None:
     result = succeed("exec", "--name", "test", "print('KernelBox is working!')")
     assert (result["status"], result["output"], result["return_value"]) == ("success", "KernelBox is working!\n", None)
@@ -137,16 +202,22 @@ def test_wrong_usage_of_exec_exits_2(home: Path, words: list[str], stdin: bytes,
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "a command is missing"),
         (["console", "x"], "the console needs a terminal on stdin and stdout; use `kernelbox exec`"),
-        (["frob"], "there is no command 'frob'; use one of exec, create, list"),
+        (["frob"], "there is no command 'frob'; use one of run, exec, create, list"),
         (["exce"], "there is no command 'exce'; did you mean exec?"),
-        (["help", "frob"], "there is no command 'frob'; use one of exec"),
+        (["help", "frob"], "there is no command 'frob'; use one of run"),
         (["exec", "--nam", "d", "1"], "there is no option --nam; did you mean --name?"),
         (["status", "--frob"], "there is no option --frob"),
-        (["exec", "1"], "one of the arguments --name --id is required"),
+        (["exec"], "the kernel's name is missing; see `kernelbox exec --help`"),
+        (["exec", "a"], "there is no code; give it as an argument"),
+        (["exec", "a", "1", "2"], "unexpected: '2'"),
+        (["exec", "--name", "a", "1", "2"], "unexpected: '2'"),
+        (["destroy", "a", "--name", "b"], "the kernel is named twice: 'b' and 'a'"),
+        (["status", "a", "b"], "unexpected: 'b'"),
+        (["status"], "the kernel's name is missing"),
+        (["list", "a"], "unexpected: 'a'"),
         (["exec", "--name", "a", "--id", "b", "1"], "not allowed with argument"),
-        (["create"], "the following arguments are required: --name"),
+        (["create"], "the kernel's name is missing"),
         (["create", "--name", "a", "--tag", "b"], "use KEY=VALUE"),
         (["create", "--name", "a", "--cwd", "/no/such/directory"], "there is no such directory"),
         (["destroy", "--name", ""], "a kernel's name cannot be ''"),
@@ -479,7 +550,7 @@ def test_logs_show_what_a_crash_left(home: Path) -> None:
 
 def test_version_names_the_versions(home: Path) -> None:
     assert succeed("version")["kernelbox"] == __version__
-    assert succeed("--version")["kernelbox"] == __version__
+    assert kernelbox("--version").stdout == f"kernelbox {__version__}\n"
     assert kernelbox("version", "--pretty").stdout.startswith(f"kernelbox {__version__} on Python 3.")
 
 

@@ -63,6 +63,17 @@ def fail(*words: str, status: int = 1, stdin: str | bytes = "", **env: str) -> s
     return error
 
 
+def on_screen(*words: str, width: int = 120, **env: str) -> tuple[int, str]:
+    """Runs a command on a terminal of its own; returns its status and what the terminal got."""
+    settings = {**os.environ, "TERM": "xterm", **env}
+    child = pexpect.spawn(
+        KERNELBOX, list(words), env=settings, encoding="utf-8", timeout=DEADLINE, dimensions=(40, width)
+    )
+    child.expect(pexpect.EOF)
+    child.close()
+    return int(child.exitstatus or 0), str(child.before).replace("\r\n", "\n")
+
+
 CTRL_C, CTRL_D, TAB = "\x03", "\x04", "\t"
 
 

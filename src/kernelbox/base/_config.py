@@ -262,6 +262,9 @@ _KEYS = tuple(
     os.environ.encodekey(variable) if _environment is not os.environ else variable for variable, _, _ in VARIABLES
 )
 
+# Only the command line reads this.
+FORMAT_VARIABLE = "KERNELBOX_FORMAT"
+
 # Only the servers read these.
 TOKEN_VARIABLES = ("KERNELBOX_TOKEN", "KERNELBOX_MCP_TOKEN")
 
@@ -271,7 +274,7 @@ _GIVEN_VARIABLES = ("KERNELBOX_KERNEL_ID",)
 
 def unknown_variables() -> list[str]:
     """Returns the names of variables that look like settings but are not, mostly misspellings."""
-    known = {*TOKEN_VARIABLES, *_GIVEN_VARIABLES, *(variable for variable, _, _ in VARIABLES)}
+    known = {FORMAT_VARIABLE, *TOKEN_VARIABLES, *_GIVEN_VARIABLES, *(variable for variable, _, _ in VARIABLES)}
     return sorted(name for name in os.environ if name.startswith("KERNELBOX_") and name not in known)
 
 

@@ -18,6 +18,7 @@ class Command:
     summary: str
     home: str
     examples: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
 
     def load(self) -> Callable[[Namespace], int]:
         """Returns the function that runs it."""
@@ -30,17 +31,29 @@ class Command:
 
 COMMANDS = (
     Command(
+        "run",
+        "run code in a kernel and print what it prints; a new name opens a kernel",
+        "_exec:run",
+        (
+            'kernelbox run demo "x = 21"',
+            'kernelbox run demo "x * 2"',
+            'kernelbox run demo --bash "ls -l"',
+            "kernelbox run demo -f analysis.py",
+            "cat analysis.py | kernelbox run demo",
+        ),
+    ),
+    Command(
         "exec",
-        "run code in a kernel; a new name opens one",
+        "run code in a kernel and print the result as JSON; a new name opens a kernel",
         "_exec:run",
         (
             'kernelbox exec --name demo "x = 21"',
-            'kernelbox exec --name demo "x * 2" | jq -r .return_value',
-            'kernelbox exec --name demo --bash "echo hello"',
-            'kernelbox exec --name demo --timeout 30 "some_long_call()"',
-            "kernelbox exec --name demo -f analysis.py --stream",
-            "cat analysis.py | kernelbox exec --name demo -",
-            'kernelbox exec --name demo -- "-x"          # code that begins with a dash',
+            'kernelbox exec demo "x * 2" | jq -r .return_value',
+            'kernelbox exec demo --bash "echo hello"',
+            'kernelbox exec demo --timeout 30 "some_long_call()"',
+            "kernelbox exec demo -f analysis.py --stream",
+            "cat analysis.py | kernelbox exec demo",
+            'kernelbox exec demo -- "-x"                 # code that begins with a dash',
         ),
     ),
     Command(
@@ -48,8 +61,8 @@ COMMANDS = (
         "open a kernel under a name that is free",
         "_lifecycle:create",
         (
-            "kernelbox create --name demo",
-            "kernelbox create --name demo --cwd ~/project --tag owner=ann --limit memory=2GB --limit cpu=10min",
+            "kernelbox create demo",
+            "kernelbox create demo --cwd ~/project --tag owner=ann --limit memory=2GB --limit cpu=10min",
         ),
     ),
     Command(
@@ -57,35 +70,37 @@ COMMANDS = (
         "show all kernels",
         "_lifecycle:show_all",
         (
-            "kernelbox list --pretty",
+            "kernelbox list",
             "kernelbox list --refresh                    # and ask each for a sign of life",
-            "kernelbox list --all --pretty               # those of all directories",
+            "kernelbox list --all                        # those of all directories",
             "kernelbox list | jq -r '.kernels[] | select(.stale).name'",
         ),
+        ("ls", "ps"),
     ),
     Command(
         "status",
         "show one kernel; exits 0 if it is alive",
         "_lifecycle:show_one",
-        ("kernelbox status --name demo", "kernelbox status --name demo > /dev/null && echo alive"),
+        ("kernelbox status demo", "kernelbox status demo > /dev/null && echo alive"),
     ),
     Command(
         "interrupt",
         "stop what a kernel is running; its variables are kept",
         "_lifecycle:interrupt",
-        ("kernelbox interrupt --name demo",),
+        ("kernelbox interrupt demo",),
     ),
     Command(
         "restart",
         "start a new process for a kernel; its variables are lost, its name and id are kept",
         "_lifecycle:restart",
-        ("kernelbox restart --name demo",),
+        ("kernelbox restart demo",),
     ),
     Command(
         "destroy",
         "end a kernel, its child processes and its files",
         "_lifecycle:destroy",
-        ("kernelbox destroy --name demo",),
+        ("kernelbox destroy demo", "kernelbox destroy demo other"),
+        ("rm",),
     ),
     Command(
         "wipe",
@@ -101,7 +116,7 @@ COMMANDS = (
         "export",
         "print what a kernel has run, with its outputs, as a Jupyter notebook",
         "_jupyter:export",
-        ("kernelbox export --name demo > demo.ipynb",),
+        ("kernelbox export demo > demo.ipynb",),
     ),
     Command("console", "talk to a kernel in a terminal", "_console:run", ("kernelbox console demo",)),
     Command(
@@ -140,7 +155,7 @@ COMMANDS = (
         "logs",
         "show what a kernel's process left in its log",
         "_lifecycle:logs",
-        ("kernelbox logs --name demo --pretty", "kernelbox logs --template --lines 50"),
+        ("kernelbox logs demo", "kernelbox logs --template --lines 50"),
     ),
     Command(
         "tools",
@@ -151,10 +166,10 @@ COMMANDS = (
             "kernelbox tools add github --url https://api.example.com/mcp --header 'Authorization=Bearer ${TOKEN}'",
             "kernelbox tools list",
             "kernelbox tools refresh time",
-            'kernelbox exec --name demo --approve all "import mcptools; print(mcptools)"',
+            'kernelbox run demo --approve all "import mcptools; print(mcptools)"',
         ),
     ),
-    Command("doctor", "check the installation, and say how to fix it", "_doctor:run", ("kernelbox doctor --pretty",)),
+    Command("doctor", "check the installation, and say how to fix it", "_doctor:run", ("kernelbox doctor",)),
     Command("version", "show the versions in use", "_lifecycle:version", ("kernelbox version",)),
     Command(
         "completion",
@@ -179,16 +194,18 @@ commands:
 
 _EXPLANATION = """
 examples:
-  kernelbox exec --name demo "x = [1, 2, 3]"    # opens the kernel, because the name is new
-  kernelbox exec --name demo "sum(x)"           # finds x: "return_value": "6"
-  kernelbox exec --name demo --bash "ls -l"     # a real bash, which keeps its state too
-  kernelbox list --pretty
-  kernelbox destroy --name demo
+  kernelbox run demo "x = [1, 2, 3]"            # opens the kernel, because the name is new
+  kernelbox run demo "sum(x)"                   # finds x, and prints 6
+  kernelbox run demo --bash "ls -l"             # a real bash, which keeps its state too
+  kernelbox exec demo "sum(x)" | jq .value      # the whole result, as JSON
+  kernelbox list
+  kernelbox destroy demo
 
 `kernelbox COMMAND --help` explains a command and shows more examples.
 
-Output is JSON on stdout and nothing else; --pretty is for people. A failure is
-{"error": "..."} on stdout and a line on stderr.
+On a terminal the answers are for people. In a pipe they are JSON on stdout and nothing else,
+and a failure is {"error": "..."} on stdout and a line on stderr. --text and --json choose one,
+and so does KERNELBOX_FORMAT.
 
 exit status:
   0    success
@@ -200,7 +217,12 @@ Kernels live in .kernelbox/ of the current directory; KERNELBOX_HOME names anoth
 """
 
 
+def find_command(word: str) -> Command | None:
+    """Returns the command with this name or alias."""
+    return next((command for command in COMMANDS if word == command.name or word in command.aliases), None)
+
+
 def top_help() -> str:
     """Returns the text of `kernelbox --help`. It is made without argparse, to be quick."""
-    lines = "".join(f"  {command.name:<12}{command.summary}\n" for command in COMMANDS)
+    lines = "".join(f"  {', '.join((command.name, *command.aliases)):<14}{command.summary}\n" for command in COMMANDS)
     return _INTRODUCTION + lines + _EXPLANATION

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from kernelbox.cli._command_table import COMMANDS, top_help
+from kernelbox import __version__
+from kernelbox.cli._command_table import COMMANDS, find_command, top_help
 from kernelbox.cli.terminal._output import FAILED, INTERRUPTED, WRONG_USAGE, fill_closed_streams, tell
 
 
@@ -32,8 +33,11 @@ def run(words: list[str]) -> int:
     try:
         if words[:1] == ["help"] and len(words) > 1:
             words = [words[1], "--help"]
-        if words[:1] in (["-h"], ["--help"], ["help"]):
+        if words[:1] in ([], ["-h"], ["--help"], ["help"]):
             print(top_help(), end="", flush=True)
+            return 0
+        if words[:1] in (["-V"], ["--version"]):
+            print(f"kernelbox {__version__}", flush=True)
             return 0
         status = _dispatch(words)
         sys.stdout.flush()
@@ -53,28 +57,23 @@ def _dispatch(words: list[str]) -> int:
     from kernelbox.cli._parser import UsageError, parse
 
     warnings.showwarning = _show_warning
-    if words[:1] == ["--version"]:
-        words[0] = "version"
     try:
-        command = next((command for command in COMMANDS if words[:1] == [command.name]), None)
-        if command is None:
-            raise UsageError(_no_command(words), "")
+        if (command := find_command(words[0])) is None:
+            raise UsageError(_no_command(words[0]))
         options = parse(command, words[1:])
     except UsageError as exc:
-        tell(exc.usage)
         return _fail(str(exc), WRONG_USAGE, words)
     return command.load()(options)
 
 
-def _no_command(words: list[str]) -> str:
+def _no_command(word: str) -> str:
     from kernelbox.cli._parser import close_to
 
     known = [command.name for command in COMMANDS]
-    near = close_to(words[0], known) if words else None
+    near = close_to(word, known)
     if near is not None:
-        return f"there is no command {words[0]!r}; did you mean {near}?"
-    wrong = f"there is no command {words[0]!r}" if words else "a command is missing"
-    return f"{wrong}; use one of {', '.join(known)}"
+        return f"there is no command {word!r}; did you mean {near}?"
+    return f"there is no command {word!r}; use one of {', '.join(known)}"
 
 
 def _leave(status: int) -> None:
@@ -100,18 +99,22 @@ def _translate(exc: Exception, words: list[str]) -> int:
 
 
 def _fail(sentence: str, status: int, words: list[str]) -> int:
-    """Reports a failure: as JSON on stdout, as one line on stderr. The stdout of `mcp` belongs to its client."""
+    """Reports a failure: as one line on stderr and, if stdout is not a terminal, as JSON there.
+
+    The stdout of `mcp` belongs to its client, and that of `run` to the code.
+    """
     import json
 
     from kernelbox.base._text import escape
 
+    on_screen = sys.stdout.isatty()
     try:
-        if words[:1] != ["mcp"]:
+        if words[:1] not in (["mcp"], ["run"]) and not on_screen:
             print(json.dumps({"error": sentence}, indent=2, sort_keys=True), flush=True)
     except OSError:  # its reader is gone, or the disk is full
         _give_up_stdout()
-    first_line = sentence.partition("\n")[0]
-    tell(f"kernelbox: {escape(first_line) or 'failed'}\n")
+    told = escape(sentence if on_screen else sentence.partition("\n")[0], keep="\n")
+    tell(f"kernelbox: {told or 'failed'}\n")
     return status
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from kernelbox.base._command_line import MOST_DIGITS, add_limit_option, add_sandbox_options, count, seconds
+from kernelbox.base._environment import host_variable
+from kernelbox.base._errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,29 +24,68 @@ _WIDTH = 100
 class UsageError(Exception):
     """A command line that cannot be understood."""
 
-    def __init__(self, sentence: str, usage: str) -> None:
-        super().__init__(sentence)
-        self.usage = usage
-
 
 def parse(command: Command, words: list[str]) -> argparse.Namespace:
     """Returns the options on a command line; raises UsageError."""
-    program: list[str] = []
-    if command.name == "tools" and "--" in words:  # what follows is another program's command line
+    parser, after = parser_for(command), []
+    takes_program = command.name == "tools"
+    if "--" in words and (takes_program or parser.takes_words):
         at = words.index("--")
-        words, program = words[:at], words[at + 1 :]
-    parser = parser_for(command)
+        words, after = words[:at], words[at + 1 :]
     try:
-        options = parser.parse_args(words)
+        if (unknown := parser.find_unknown(words)) is not None:
+            parser.error(_no_option(parser, unknown, takes_code=command.name in ("exec", "run")))
+        options, more = parser.parse_known_args(words)
+        if parser.takes_words:
+            _place(parser, options, more + after)
+        elif more:
+            parser.error(f"unexpected: {' '.join(map(repr, more))}")
     except UsageError as exc:
-        unknown = parser.find_unknown(words)
-        if unknown is None and command.name == "tools" and not program:
-            raise UsageError(f"{exc}; the command of a server comes after --", exc.usage) from exc
-        if unknown is None:
-            raise
-        raise UsageError(_no_option(parser, unknown, takes_code=command.name == "exec"), exc.usage) from exc
-    options.program = program
+        if takes_program and unknown is None and not after:
+            raise UsageError(f"{exc}; the command of a server comes after --") from exc
+        raise
+    options.program = after if takes_program else []
+    choose_form(command.name, options)
     return options
+
+
+def _place(parser: Parser, options: argparse.Namespace, more: list[str]) -> None:
+    """Finds the names of kernels and the code among the words that are not options.
+
+    argparse leaves over `more` of them: those that follow an option, or `--`. The first word is the kernel's name,
+    unless an option names the kernel.
+    """
+    first = options.names if "names" in options else [options.target, options.code]
+    words = [word for word in (first if isinstance(first, list) else [first]) if word is not None] + more
+    named = [word for word in (options.name, getattr(options, "id", None)) if word is not None]
+    if "code" in options:
+        if not named and not words:
+            parser.error("the kernel's name is missing")
+        if not named:
+            options.name = words.pop(0)
+        options.code = words.pop(0) if words else None
+    else:
+        if named and words:
+            parser.error(f"the kernel is named twice: {named[0]!r} and {words[0]!r}")
+        if not named and not words and not getattr(options, "template", False):
+            parser.error("the kernel's name is missing")
+        most = 1 if "takes_one" in options else len(words)
+        options.names, words = named or words[:most], words[most:]
+    if words:
+        parser.error(f"unexpected: {' '.join(map(repr, words))}")
+
+
+def choose_form(command: str, options: argparse.Namespace) -> None:
+    """Decides how the answer is printed: `--text` and `--json` first, then KERNELBOX_FORMAT, then what stdout is."""
+    if "form" not in options:
+        return
+    wanted = host_variable("KERNELBOX_FORMAT") or ""
+    if wanted not in ("", "text", "json"):
+        raise InvalidInput("KERNELBOX_FORMAT", wanted, "use text or json")
+    on_screen = sys.stdout.isatty()
+    usual = "text" if command == "run" else wanted or (("short" if command == "exec" else "text") if on_screen else "")
+    options.form = options.form or usual or "json"
+    options.pretty = options.form == "text"
 
 
 def _no_option(parser: Parser, word: str, *, takes_code: bool) -> str:
@@ -89,6 +131,11 @@ class Parser(argparse.ArgumentParser):
     def option_names(self) -> list[str]:
         return list(self._option_string_actions)
 
+    @property
+    def takes_words(self) -> bool:
+        """Whether words that are not options name kernels, or are code."""
+        return any(action.dest in ("names", "code") for action in self._actions)
+
     def find_unknown(self, words: list[str]) -> str | None:
         """Returns the first unknown option on a command line."""
         for word in words[: words.index("--")] if "--" in words else words:
@@ -100,7 +147,7 @@ class Parser(argparse.ArgumentParser):
         return None
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, self.format_usage())
+        raise UsageError(message if "; " in message else f"{message}; see `{self.prog} --help`")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -109,8 +156,28 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def _exec(parser: Parser) -> None:
-    _target(parser, "its name; a new name opens a kernel")
-    parser.add_argument("code", nargs="?", help="the code, or - to read it from stdin")
+    _code(parser)
+    parser.add_argument(
+        "--stream", action="store_true", help="print each output at once, as JSON lines; the last line is the result"
+    )
+    parser.add_argument(
+        "--text", "--pretty", dest="form", action="store_const", const="text", help="print like `kernelbox run`"
+    )
+    parser.add_argument(
+        "--full", "--json", dest="form", action="store_const", const="json", help="print the whole result as JSON"
+    )
+
+
+def _run(parser: Parser) -> None:
+    _code(parser)
+    parser.set_defaults(form="text", stream=False)
+
+
+def _code(parser: Parser) -> None:
+    """Adds the options of commands that run code."""
+    parser.add_argument("target", nargs="?", metavar="NAME", help="the kernel's name; a new name opens a kernel")
+    parser.add_argument("code", nargs="?", metavar="CODE", help="the code; without it, stdin is read")
+    _target(parser)
     parser.add_argument("-f", "--file", metavar="FILE", help="read the code from a file")
     parser.add_argument("--bash", action="store_true", help="the code is for bash, not Python")
     parser.add_argument(
@@ -125,10 +192,10 @@ def _exec(parser: Parser) -> None:
         metavar="N",
         help="keep this many characters of each text, 0 for all (KERNELBOX_OUTPUT_CHAR_LIMIT)",
     )
-    parser.add_argument("--images-dir", metavar="DIR", help="where images are written (images/ in KERNELBOX_HOME)")
     parser.add_argument(
-        "--stream", action="store_true", help="print each output at once, as JSON lines; the last line is the result"
+        "--budget", type=count, metavar="N", help="shorten `text`, which is for a model, to this many characters"
     )
+    parser.add_argument("--images-dir", metavar="DIR", help="where images are written (images/ in KERNELBOX_HOME)")
     parser.add_argument(
         "--approve",
         choices=["all", "ask", "none"],
@@ -136,11 +203,12 @@ def _exec(parser: Parser) -> None:
         "without it, shell commands run and tool calls are rejected",
     )
     _walls(parser, "a limit of the kernel that a new name opens, such as memory=512MB; may be repeated")
-    _pretty(parser)
 
 
 def _create(parser: Parser) -> None:
-    parser.add_argument("--name", required=True, help="the name to give it")
+    parser.add_argument("names", nargs="?", metavar="NAME", help="the name to give it")
+    parser.set_defaults(takes_one=True)
+    parser.add_argument("--name", help="the same, as an option")
     parser.add_argument("--cwd", metavar="DIR", help="the directory it starts in (the current one)")
     parser.add_argument("--tag", action="append", default=[], metavar="KEY=VALUE", help="a tag; may be repeated")
     parser.add_argument("--kernel-type", metavar="TYPE", help="a Jupyter kernelspec (KERNELBOX_KERNEL_TYPE)")
@@ -151,12 +219,20 @@ def _create(parser: Parser) -> None:
 def _list(parser: Parser) -> None:
     parser.add_argument("--refresh", action="store_true", help="ask each kernel for a sign of life")
     parser.add_argument("--all", action="store_true", help="show the kernels of all your directories")
-    parser.add_argument("--names", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--names", dest="only_names", action="store_true", help=argparse.SUPPRESS)
     _pretty(parser)
 
 
 def _one(parser: Parser) -> None:
-    _target(parser, "its name")
+    parser.add_argument("names", nargs="?", metavar="NAME", help="the kernel's name")
+    parser.set_defaults(takes_one=True)
+    _target(parser)
+    _pretty(parser)
+
+
+def _some(parser: Parser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="the kernel's name; several may be given")
+    _target(parser)
     _pretty(parser)
 
 
@@ -170,18 +246,21 @@ def _wipe(parser: Parser) -> None:
     _pretty(parser)
 
 
+def _export(parser: Parser) -> None:
+    parser.add_argument("names", nargs="?", metavar="NAME", help="the kernel's name")
+    parser.set_defaults(takes_one=True)
+    _target(parser)
+
+
 def _console(parser: Parser) -> None:
     parser.add_argument("name", help="the kernel's name; a new name opens one")
     _walls(parser, "a limit of the kernel that a new name opens, such as memory=512MB; may be repeated")
 
 
 def _logs(parser: Parser) -> None:
-    group = parser.add_mutually_exclusive_group(required=True)
-    group.add_argument("--name", help="the kernel's name")
-    group.add_argument("--id", help="the kernel's id")
-    group.add_argument("--template", action="store_true", help="the log of the templates instead of a kernel's")
+    _one(parser)
+    parser.add_argument("--template", action="store_true", help="the log of the templates instead of a kernel's")
     parser.add_argument("--lines", type=count, default=200, metavar="N", help="how many lines, from the end (200)")
-    _pretty(parser)
 
 
 def _tools(parser: Parser) -> None:
@@ -208,10 +287,10 @@ def _servers() -> ModuleType:
     return _parser_servers
 
 
-def _target(parser: Parser, name_help: str) -> None:
-    group = parser.add_mutually_exclusive_group(required=True)
-    group.add_argument("--name", help=name_help)
-    group.add_argument("--id", help="its id or name")
+def _target(parser: Parser) -> None:
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--name", help="its name, as an option")
+    group.add_argument("--id", help="its id or name; opens nothing")
 
 
 def _walls(parser: Parser, limits: str) -> None:
@@ -221,7 +300,12 @@ def _walls(parser: Parser, limits: str) -> None:
 
 
 def _pretty(parser: Parser) -> None:
-    parser.add_argument("--pretty", action="store_true", help="print for people instead of JSON")
+    parser.add_argument(
+        "--text", "--pretty", dest="form", action="store_const", const="text", help="print for people, as on a terminal"
+    )
+    parser.add_argument(
+        "--json", dest="form", action="store_const", const="json", help="print the JSON document, as in a pipe"
+    )
 
 
 def _characters(text: str) -> int:
@@ -233,14 +317,15 @@ def _characters(text: str) -> int:
 
 _OPTIONS: dict[str, Callable[[Parser], object]] = {
     "exec": _exec,
+    "run": _run,
     "create": _create,
     "list": _list,
     "status": _one,
-    "interrupt": _one,
-    "restart": _one,
-    "destroy": _one,
+    "interrupt": _some,
+    "restart": _some,
+    "destroy": _some,
     "wipe": _wipe,
-    "export": lambda parser: _target(parser, "its name"),
+    "export": _export,
     "console": _console,
     "mcp": lambda parser: _servers().add_mcp_options(parser),
     "serve": lambda parser: _servers().add_serve_options(parser),

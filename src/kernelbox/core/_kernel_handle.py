@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kernelbox.host.engines._interface import Connection
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
+    from kernelbox.wire._kernel_state import KernelState
     from kernelbox.wire._messages import Output
 
 # Looking at every connection of the pool costs a few microseconds each: not after every cell.
@@ -166,6 +167,10 @@ class KernelHandle(Handle):
     def answers(self) -> bool:
         """Asks a kernel that is between cells for a sign of life; one that runs a cell counts as alive."""
         return self.record.status == "running" or self.ask("is_complete", {"code": ""}) is not None
+
+    def state(self) -> KernelState | None:
+        """Returns what the kernel says about itself in its state file, also while it is busy."""
+        return engine_named(self.record.engine).state(self.directory)
 
     def history(self, last: int = 0) -> list[PastCell]:
         """Returns the cells that ran under the kernel's name, or the last of them; the kernel may be dead."""

@@ -1,4 +1,4 @@
-"""`exec`: runs code in a kernel, and turns Ctrl-C into an interrupt of the cell."""
+"""`exec` and `run`: they run code in a kernel, and turn Ctrl-C into an interrupt of the cell."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kernelbox.api import _sync
 from kernelbox.api._configured import kernels
 from kernelbox.base._errors import InvalidInput
 from kernelbox.base._limits import parse_limits
+from kernelbox.cli.commands._waiting import WaitingNotice
 from kernelbox.cli.terminal._output import FAILED, INTERRUPTED, emit, say
 from kernelbox.core._arguments import check_name
 from kernelbox.core._options import choose_sandbox
@@ -27,10 +28,15 @@ def run(options: Namespace) -> int:
     """Runs the command."""
     code, key = _read_code(options), _read_key(options)
     show, finish = _presentation(options)
+
+    def show_item(item: OutputItem) -> None:
+        notice.stop()
+        show(item)
+
     try:
-        with CtrlC() as ctrl_c:
+        with CtrlC() as ctrl_c, WaitingNotice(key) as notice:
             steps = _start(options, key, code)
-            result = follow(steps, key, show, ctrl_c)
+            result = follow(steps, key, show_item, ctrl_c)
     finally:
         if options.approve in ("all", "ask"):
             from kernelbox.cli.commands._manage_tools import end_sessions
@@ -101,14 +107,15 @@ def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
             timeout=options.timeout,
             images_dir=options.images_dir,
             output_char_limit=options.output_char_limit,
+            budget=options.budget,
             approve=_APPROVE[options.approve],
         )
 
-    if not options.pretty:
+    if not sys.stderr.isatty():
         return start()
-    from kernelbox.cli.terminal._pretty import progress
+    from kernelbox.cli.terminal._pretty import opening
 
-    with progress(f"starting kernel {key!r}"):
+    with opening(key):
         return start()
 
 
@@ -141,16 +148,20 @@ def follow(steps: Iterator[object], key: str, show: Callable[[OutputItem], None]
 
 def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Callable[[ExecutionResult], None]]:
     """Returns what to do with each output, and with the result."""
-    if options.pretty:
-        from kernelbox.cli.terminal._pretty import Screen
-
-        screen = Screen(options.output_char_limit or 0)
-        return screen.show, screen.finish
     if options.stream:
         return (
             lambda item: emit({"event": "output", **item.to_dict()}, indent=None),
             lambda result: emit({"event": "result", **result.to_dict()}, indent=None),
         )
+    if options.form == "text":
+        from kernelbox.cli.terminal._pretty import Screen, show_for_model
+
+        screen = Screen(options.output_char_limit or 0)
+        return ((lambda item: None), show_for_model) if options.budget else (screen.show, screen.finish)
+    if options.form == "short":
+        from kernelbox.cli.terminal._short_document import show_short
+
+        return (lambda item: None), show_short
     return (lambda item: None), (lambda result: emit(result.to_dict()))
 
 
@@ -178,21 +189,28 @@ def _has_death_to_tell(name: str) -> bool:
     return record is not None and not record.alive and not here.condition.was_reported(record)
 
 
+_HOW_TO_GIVE_CODE = "give it as an argument, with -f FILE, or on stdin"
+
+
 def _read_code(options: Namespace) -> str:
-    if (options.code is None) == (options.file is None):
-        wrong = "there is no code" if options.code is None else "there is code in two places"
-        raise InvalidInput.saying(f"{wrong}; give it as an argument, with -f FILE, or as - for stdin: one of them")
+    if options.code is not None and options.file is not None:
+        raise InvalidInput.saying(f"there is code in two places; {_HOW_TO_GIVE_CODE}")
     if options.code not in (None, "-"):
         return str(options.code) if options.bash else _check_text(options.code)
+    source = options.file if options.file not in (None, "-") else None
+    if source is None and options.code is None and options.file is None and sys.stdin.isatty():
+        raise InvalidInput.saying(f"there is no code; {_HOW_TO_GIVE_CODE}")
     try:
-        if options.code == "-":
+        if source is None:
             raw = sys.stdin.buffer.read()
         else:
-            with open(options.file, "rb") as file:
+            with open(source, "rb") as file:
                 raw = file.read()
     except OSError as exc:
-        source = "stdin" if options.file is None else repr(options.file)
-        raise InvalidInput.saying(f"the code cannot be read from {source}: {exc.strerror}") from exc
+        told = "stdin" if source is None else repr(source)
+        raise InvalidInput.saying(f"the code cannot be read from {told}: {exc.strerror}") from exc
+    if not raw and options.code is None and options.file is None:
+        raise InvalidInput.saying(f"there is no code; {_HOW_TO_GIVE_CODE}")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as exc:

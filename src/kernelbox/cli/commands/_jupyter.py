@@ -31,5 +31,5 @@ def export(options: Namespace) -> int:
     from kernelbox.api._configured import kernels
 
     here = kernels()
-    emit(here.kernel(here.get(options.id if options.name is None else options.name)).notebook())
+    emit(here.kernel(here.get(options.names[0])).notebook())
     return 0

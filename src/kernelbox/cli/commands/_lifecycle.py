@@ -9,7 +9,7 @@ from kernelbox import __version__
 from kernelbox.api import _sync
 from kernelbox.api._configured import kernels
 from kernelbox.api._kernel import Kernel
-from kernelbox.base._errors import InvalidInput, KernelNotFound
+from kernelbox.base._errors import InvalidInput, KernelBoxError, KernelNotFound
 from kernelbox.base._limits import parse_limits
 from kernelbox.base._text import escape
 from kernelbox.cli.terminal._output import emit, say
@@ -20,10 +20,14 @@ from kernelbox.wire._layout import LOG, TEMPLATE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from typing import TypeVar
 
     from kernelbox.host.files._place import Place
     from kernelbox.host.store._record import KernelRecord
+
+    Done = TypeVar("Done")
 
 # Bytes that are read from the end of a log: as much as a person reads.
 _LONGEST_LOG = 4 * 1024 * 1024
@@ -38,11 +42,12 @@ def create(options: Namespace) -> int:
         tags[key] = value
     limits = parse_limits("--limit", options.limit)
     sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
-    with _progress(options, f"starting kernel {options.name!r}"):
+    [name] = options.names
+    with _progress(options, f"starting kernel {name!r}"):
         record = _sync.create(
-            options.name, cwd=options.cwd, kernel_type=options.kernel_type, tags=tags, limits=limits, sandbox=sandbox
+            name, cwd=options.cwd, kernel_type=options.kernel_type, tags=tags, limits=limits, sandbox=sandbox
         )
-    return _print_record(options, record)
+    return _print(options, record.to_dict(), f"opened {record.name!r} in {kernels().config.home}")
 
 
 def show_all(options: Namespace) -> int:
@@ -50,7 +55,7 @@ def show_all(options: Namespace) -> int:
     if options.all:
         return _show_everywhere(options)
     records = here.all()
-    if options.names:  # for completion scripts; a name that cannot be seen cannot be chosen
+    if options.only_names:  # for completion scripts; a name that cannot be seen cannot be chosen
         print("\n".join(record.name for record in records if record.name.isprintable()))
         return 0
     if options.refresh:
@@ -59,7 +64,7 @@ def show_all(options: Namespace) -> int:
                 record.status = "unknown"
     measured(records)
     if options.pretty:
-        from kernelbox.cli.terminal._pretty import show_table
+        from kernelbox.cli.terminal._tables import show_table
 
         show_table(records)
     else:
@@ -72,7 +77,7 @@ def _show_everywhere(options: Namespace) -> int:
     found = _sync.list_kernels(all_homes=True)
     homes = [record.home if isinstance(record, Kernel) else "" for record in found]
     if options.pretty:
-        from kernelbox.cli.terminal._pretty import show_table
+        from kernelbox.cli.terminal._tables import show_table
 
         for home in dict.fromkeys(homes):
             print(escape(home))
@@ -83,9 +88,9 @@ def _show_everywhere(options: Namespace) -> int:
 
 
 def show_one(options: Namespace) -> int:
-    record = _find(options)
+    record = _sync.status(options.names[0])
     if options.pretty:
-        from kernelbox.cli.terminal._pretty import show_record
+        from kernelbox.cli.terminal._tables import show_record
 
         show_record(record)
     else:
@@ -94,29 +99,71 @@ def show_one(options: Namespace) -> int:
 
 
 def interrupt(options: Namespace) -> int:
-    record = _find(options)
-    stopped = _sync.interrupt(record)
-    if not stopped:
-        say(f"kernel {record.name!r} was not running anything")
-    return _print(options, {"interrupted": stopped}, "interrupted" if stopped else "")
+    def interrupt_one(key: str) -> bool:
+        record = _sync.status(key)
+        stopped = _sync.interrupt(record)
+        if not stopped:
+            say(f"kernel {record.name!r} was not running anything")
+        elif options.pretty:
+            print(f"interrupted {escape(repr(record.name))}")
+        return stopped
+
+    done, failed = _each(options.names, interrupt_one)
+    if not options.pretty:
+        emit({"interrupted": _answer(options.names, done)})
+    return 1 if failed else 0
 
 
 def restart(options: Namespace) -> int:
-    record = _sync.restart(_find(options))
-    say(f"restarted {record.name!r}; lost: {record.lost}")
-    return _print_record(options, record)
+    def restart_one(key: str) -> KernelRecord:
+        record = _sync.restart(key)
+        say(f"restarted {record.name!r}; lost: {record.lost}")
+        return record
+
+    done, failed = _each(options.names, restart_one)
+    if not options.pretty:
+        records = [record.to_dict() for record in done.values()]
+        emit(records[0] if len(options.names) == 1 else {"kernels": records})
+    return 1 if failed else 0
 
 
 def destroy(options: Namespace) -> int:
-    try:
-        record = _find(options)
-        if not _sync.destroy(record):
-            raise KernelNotFound(record.name)  # another process was faster
-    except KernelNotFound as exc:
-        say(str(exc))
-        _print(options, {"destroyed": False}, "")
-        return 1
-    return _print(options, {"destroyed": True}, f"destroyed {record.name!r}")
+    def destroy_one(key: str) -> bool:
+        try:
+            record = _sync.status(key)
+            if not _sync.destroy(record):
+                raise KernelNotFound(record.name)  # another process was faster
+        except KernelNotFound as exc:
+            say(str(exc))
+            return False
+        if options.pretty:
+            print(f"destroyed {escape(repr(record.name))}")
+        return True
+
+    done, failed = _each(options.names, destroy_one)
+    if not options.pretty:
+        emit({"destroyed": _answer(options.names, done)})
+    return 0 if not failed and all(done.values()) else 1
+
+
+def _each(names: list[str], act: Callable[[str], Done]) -> tuple[dict[str, Done], bool]:
+    """Does something with each kernel; returns what that gave, and whether it failed for any of several."""
+    if len(names) == 1:
+        return {names[0]: act(names[0])}, False
+    done: dict[str, Done] = {}
+    failed = False
+    for name in names:
+        try:
+            done[name] = act(name)
+        except KernelBoxError as exc:
+            say(str(exc))
+            failed = True
+    return done, failed
+
+
+def _answer(names: list[str], done: dict[str, bool]) -> bool | dict[str, bool]:
+    """Returns the answer for one kernel, or the answers for several by their names."""
+    return done[names[0]] if len(names) == 1 else {name: done.get(name, False) for name in names}
 
 
 def wipe(options: Namespace) -> int:
@@ -135,7 +182,7 @@ def logs(options: Namespace) -> int:
                 names = [name for name in runtime.listdir() if name.startswith(TEMPLATE) and name.endswith(".log")]
                 found = [_read_log(runtime, name, options.lines) for name in sorted(names)]
         else:
-            with store.enter(_find(options).kernel_id) as place:
+            with store.enter(_sync.status(options.names[0]).kernel_id) as place:
                 found = [_read_log(place, LOG, options.lines)]
     return _print(options, {"logs": found}, "\n".join(log["text"].rstrip("\n") for log in found))
 
@@ -146,20 +193,12 @@ def version(options: Namespace) -> int:
     return _print(options, data, f"kernelbox {__version__} on Python {python}")
 
 
-def _find(options: Namespace) -> KernelRecord:
-    return _sync.status(options.id if options.name is None else options.name)
-
-
 def _progress(options: Namespace, what: str) -> AbstractContextManager[None]:
     if not options.pretty:
         return contextlib.nullcontext()
     from kernelbox.cli.terminal._pretty import progress
 
     return progress(what)
-
-
-def _print_record(options: Namespace, record: KernelRecord) -> int:
-    return _print(options, record.to_dict(), f"{record.name}  {record.status}  pid {record.pid}  id {record.kernel_id}")
 
 
 def _print(options: Namespace, data: object, text: str) -> int:
