@@ -35,6 +35,7 @@ ERRORS: list[KernelBoxError] = [
     kernelbox.KernelBusy("demo"),
     kernelbox.CannotCopy("demo", ["a thread runs"]),
     kernelbox.CheckpointNotFound("demo", 3),
+    kernelbox.OutputNotKept("demo", "0f1e", "the kernel was destroyed"),
     kernelbox.StartFailed("no"),
     kernelbox.StoreFailed.because(OSError(28, "No space left on device", "/x"), "/x"),
     kernelbox.ApprovalClosed("shell", "accepted"),

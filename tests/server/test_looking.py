@@ -48,6 +48,19 @@ def test_history_has_the_code_that_was_run(served: Served, key: str) -> None:
     assert served.http.get(f"/kernels/{key}/history?last=1").json()["inputs"] == inputs[1:]
 
 
+def test_the_whole_text_of_a_cell_can_be_read_in_parts(served: Served, key: str) -> None:
+    body = {"code": "for n in range(3_000): print('line', n)", "budget": 500}
+    result = served.post(f"/kernels/{key}/execute", body).json()
+    assert result["truncated"]
+    assert "kept" not in result
+    address = f"/kernels/{key}/outputs/{result['execution_id']}"
+    whole = "\n".join(f"line {n}" for n in range(3_000))
+    assert served.http.get(address).json() == {"text": whole[:10_000], "size": len(whole)}
+    assert served.http.get(f"{address}?start=20000&end=20010").json()["text"] == whole[20000:20010]
+    missing = served.http.get(f"/kernels/{key}/outputs/0f1e")
+    assert (missing.status_code, missing.json()["code"]) == (404, "output_not_kept")
+
+
 def test_history_stays_after_a_restart_and_after_a_death(served: Served, key: str) -> None:
     served.execute(key, "a = 1")
     served.post(f"/kernels/{key}/restart")

@@ -103,6 +103,7 @@ def test_a_cell_that_succeeds_gives_all_it_said_and_what_became_of_it() -> None:
         state="kept",
         ending="finished",
         changed={"added": ["x"]},
+        execution_id="me",
     )
 
 

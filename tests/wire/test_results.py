@@ -44,7 +44,7 @@ def test_a_result_as_a_dictionary_is_json_with_every_field() -> None:
     )
     whole = result.to_dict()
     assert json.loads(json.dumps(whole)) == whole
-    assert list(whole) == [*(spec.name for spec in fields(ExecutionResult)), "ok"]
+    assert list(whole) == [*(spec.name for spec in fields(ExecutionResult) if spec.name != "kept"), "ok"]
     assert whole == {
         "status": "error",
         "output": "out",
@@ -79,6 +79,7 @@ def test_a_result_as_a_dictionary_is_json_with_every_field() -> None:
         "kernel_id": "k1",
         "name": "n",
         "opened": True,
+        "execution_id": "",
         "restored_from": 3,
         "lost_executions": [4, 5],
         "ok": False,

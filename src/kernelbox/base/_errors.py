@@ -8,6 +8,7 @@
     ├── KernelBusy (TimeoutError)          a cell runs in the kernel, which answers no queries meanwhile
     ├── CannotCopy (RuntimeError)          something in the kernel cannot be copied; `reasons` says what
     ├── CheckpointNotFound (LookupError)   the kernel has no such checkpoint
+    ├── OutputNotKept (LookupError)        what was cut from a result is not in the kernel's log any more
     ├── LimitReached (RuntimeError)        a server has as many kernels or cells as it may have
     ├── StartFailed (RuntimeError)         a kernel or its template could not be started
     ├── StoreFailed (OSError)              the registry or the runtime directory cannot be used
@@ -114,6 +115,16 @@ class CheckpointNotFound(KernelBoxError, LookupError):
     def __init__(self, name: str, wanted: int | str | None = None) -> None:
         which = "no checkpoint" if wanted is None else f"no checkpoint {wanted!r}"
         super().__init__(f"kernel {name!r} has {which}; checkpoints() lists them")
+
+
+class OutputNotKept(KernelBoxError, LookupError):
+    """Raised by `result.more` when the log of the kernel does not have the output."""
+
+    def __init__(self, name: str, execution_id: str, why: str) -> None:
+        super().__init__(
+            f"the output of execution {execution_id} of kernel {name!r} is not kept: {why}; "
+            "run the cell again with a higher `output_char_limit`"
+        )
 
 
 class LimitReached(KernelBoxError, RuntimeError):

@@ -83,6 +83,10 @@ class CellOptions:
 
             result.text = shorten(result.text, self.budget)
             result.truncated = True
+        if result.truncated and result.execution_id:
+            from kernelbox.core.cells._kept_output import KeptOutput  # few results are cut
+
+            result.kept = KeptOutput.of(kernel.config, record, result.execution_id)
 
     def request(self, code: str) -> Execute:
         """Returns the message that runs code; raises InvalidInput."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem, Status
+    from kernelbox.wire.results._readable import WholeText
 
 # Limits of a kernel's list of variables; guest/serve/_queries.py cuts it earlier.
 _MOST_VARIABLES = 10_000
@@ -51,6 +52,8 @@ class CodeExecutionResult(Readable):
     kernel_id: str = ""
     name: str = ""
     opened: bool = False
+    execution_id: str = ""
+    kept: WholeText | None = None
 
     @classmethod
     def of(cls, result: ExecutionResult, *, cancelled: bool, text_limit: int) -> CodeExecutionResult:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from kernelbox.base._config import KernelBoxConfig
     from kernelbox.core._kernels import Kernels
     from kernelbox.core.cells._past_cells import PastCell
     from kernelbox.host.engines._interface import Connection
@@ -63,6 +64,10 @@ class KernelHandle(Handle):
     @property
     def name(self) -> str:
         return self.record.name
+
+    @property
+    def config(self) -> KernelBoxConfig:
+        return self._kernels.config
 
     @property
     def directory(self) -> KernelDirectory:
@@ -178,6 +183,12 @@ class KernelHandle(Handle):
 
         limit = self._kernels.config.output_char_limit
         return [cell.describe(limit) for cell in read_cells(self).cells[-last:]]
+
+    def read_output(self, execution_id: str) -> str:
+        """Returns the whole text of an execution from the log; raises OutputNotKept."""
+        from kernelbox.core.cells._past_cells import read_output
+
+        return read_output(self, execution_id)
 
     def notebook(self) -> dict[str, Any]:
         """Returns the history as a notebook; raises KernelBoxError for a kernel whose outputs are not kept."""

@@ -52,8 +52,7 @@ def build_display(
     Raises TypeError and ValueError for anything that is not a bundle or has no form in JSON. Exceptions of user code
     that produces the parts pass through.
     """
-    plain_limit = value_limit(text_limit) if kind == "execute_result" else text_limit
-    bundle, parts = _Bundle(text_limit, plain_limit), _check_dict(data)
+    bundle, parts = _Bundle(text_limit, value_limit(text_limit)), _check_dict(data)
     if dict.__contains__(parts, _PLAIN):
         bundle.add(_PLAIN, dict.__getitem__(parts, _PLAIN))  # before others take its room
     for mime, value in dict.items(parts):
@@ -74,7 +73,7 @@ class _Bundle:
     """Collects the parts of a display and leaves out those that have no room."""
 
     def __init__(self, text_limit: int, plain_limit: int) -> None:
-        """`plain_limit` is for text/plain, which may be a cell's return value."""
+        """`plain_limit` is for text/plain: a cell's return value, or what the log keeps and the result cuts."""
         self.texts: dict[str, Any] = {}
         self.blobs: dict[str, bytes] = {}
         self.cut = False

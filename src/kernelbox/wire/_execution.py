@@ -335,6 +335,7 @@ class Execution:
             changed=done.changed if done else None,
             value=transcript.value,
             exit_code=done.exit_code if done else None,
+            execution_id=self.request.id,
         )
 
     def _fit(self, error: ErrorInfo) -> tuple[ErrorInfo, bool]:

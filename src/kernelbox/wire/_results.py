@@ -9,6 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
+    from kernelbox.wire.results._readable import WholeText
+
     Status = Literal["success", "error", "timeout", "max_attempts_exceeded"]
     OutputKind = Literal["stream", "display_data", "execute_result", "update_display_data", "clear_output", "error"]
 
@@ -135,7 +137,8 @@ class ExecutionResult(Readable):
     `return_value` is its text. `exit_code` is that of a bash cell. `state` says whether the kernel's variables were
     kept, lost, or rolled back to a checkpoint, and `ending` how the execution ended: finished, interrupted, restarted,
     died, rolled back or never ran. `opened` says whether this call opened the kernel. If the kernel was set back to a
-    checkpoint, `restored_from` is its number, and `lost_executions` are the executions since.
+    checkpoint, `restored_from` is its number, and `lost_executions` are the executions since. `kept` is where `more`
+    finds what was cut.
     """
 
     status: Status
@@ -158,8 +161,10 @@ class ExecutionResult(Readable):
     kernel_id: str = ""
     name: str = ""
     opened: bool = False
+    execution_id: str = ""
     restored_from: int | None = None
     lost_executions: list[int] = field(default_factory=list)
+    kept: WholeText | None = None
 
     def snapshot(self, attempt: int, code: str) -> AttemptSnapshot:
         """Returns what this result adds to the history of a retry."""
@@ -167,6 +172,7 @@ class ExecutionResult(Readable):
 
     def to_dict(self) -> dict[str, Any]:
         fields = _fields(self)
+        del fields["kept"]
         if self.changed is None:
             del fields["changed"]
         if self.restored_from is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._errors import KernelBoxError, OutputNotKept
 from kernelbox.base._text import escape
 from kernelbox.host._engines import engine_named
 from kernelbox.host.store._cell_files import make_loss, read_log
@@ -139,6 +139,20 @@ def read_cells(kernel: KernelHandle) -> CellLog:
         return again
     loss = make_loss(records, kernel.cause(), kernel.leftovers) if records else b""
     return arrange([*records, *read_records(make_header(1) + loss)[0]], is_cut)
+
+
+def read_output(kernel: KernelHandle, execution_id: str) -> str:
+    """Returns the whole text of an execution from the log of a kernel, alive or dead; raises OutputNotKept."""
+    log = read_cells(kernel)
+    if (cell := log.find(execution_id)) is not None:
+        return cell.read().text
+    if kernel.record.engine != "kernelbox":
+        why = "kernels of other kernelspecs keep no outputs"
+    elif log.is_cut:
+        why = "newer cells have taken its place"
+    else:
+        why = "it is not in the log"
+    raise OutputNotKept(kernel.name, execution_id, why)
 
 
 def arrange(records: Iterable[LogRecord], is_cut: bool) -> CellLog:

@@ -26,6 +26,7 @@ from kernelbox.base._errors import (
     KernelNotFound,
     LimitReached,
     MissingExtra,
+    OutputNotKept,
     StartFailed,
     StoreFailed,
 )
@@ -35,6 +36,7 @@ _log = logging.getLogger("kernelbox.server")
 # The status and the code of each error that has its own sentence for the caller.
 _ANSWERS: tuple[tuple[type[KernelBoxError], int, str], ...] = (
     (KernelExists, 409, "kernel_exists"),
+    (OutputNotKept, 404, "output_not_kept"),
     (KernelBusy, 409, "kernel_busy"),
     (ApprovalClosed, 409, "approval_closed"),
     (InvalidInput, 422, "invalid_request"),

@@ -254,6 +254,7 @@ class ResultModel(BaseModel):
     kernel_id: str
     name: str = Field(description="the kernel's name")
     opened: bool = Field(description="whether this cell opened the kernel")
+    execution_id: str = Field(description="what the cell's whole text can be read by")
 
 
 class CellBody(Body):
@@ -385,6 +386,13 @@ class Input(BaseModel):
 
 class InputHistory(BaseModel):
     inputs: list[Input]
+
+
+class OutputPart(BaseModel):
+    """A part of the whole text of a cell."""
+
+    text: str
+    size: int = Field(description="how many characters the whole text has")
 
 
 class FileEntry(BaseModel):

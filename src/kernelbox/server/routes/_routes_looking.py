@@ -1,4 +1,4 @@
-"""Routes that look into a kernel between cells: variables, completion, history, the notebook of it."""
+"""Routes that look into a kernel: variables, completion, history, the whole text of a cell, the notebook."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kernelbox.server.routes._models import (
     Completions,
     Input,
     InputHistory,
+    OutputPart,
     VariableList,
     VariableModel,
 )
@@ -26,6 +27,14 @@ from kernelbox.wire._json import dump
 
 # What Jupyter calls its notebooks.
 _NOTEBOOK = "application/x-ipynb+json"
+
+# Characters that are read unless a client asks for more.
+_PART = 10_000
+
+# Characters of an execution's id: more than one has.
+_LONGEST_ID = 64
+
+Position = Annotated[int, Query(ge=0, le=2**53, description="counted in characters")]
 
 router = APIRouter(
     route_class=CheckedRoute, prefix="/kernels/{key}", tags=["Looking"], responses={**NOT_FOUND, **CONFLICT}
@@ -56,6 +65,15 @@ async def complete(key: str, body: Complete, request: Request) -> Completions:
 async def get_history(key: str, request: Request, last: Annotated[int, Query(ge=1, le=10_000)] = 1000) -> InputHistory:
     past = await kernels_of(request).look_back(key, lambda kernel: kernel.history(last))
     return InputHistory(inputs=[Input.model_validate(cell, from_attributes=True) for cell in past])
+
+
+@router.get("/outputs/{execution_id}", summary="Read the whole text of a cell, also what was cut from its result")
+@needs("read")
+async def read_output(
+    key: str, execution_id: str, request: Request, start: Position = 0, end: Position = _PART
+) -> OutputPart:
+    text = await kernels_of(request).look_back(key, lambda kernel: kernel.read_output(execution_id[:_LONGEST_ID]))
+    return OutputPart(text=text[start:end], size=len(text))
 
 
 @router.get(

@@ -6,10 +6,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from typing import Any, Literal, Self
+    from typing import Any, Literal, Protocol, Self
 
     from kernelbox.wire._results import ErrorInfo, OutputItem, Status
     from kernelbox.wire.results._model_content import Api
+
+    class WholeText(Protocol):
+        """Where the whole text of a result is kept."""
+
+        def read(self) -> str: ...
+
 
 # What a model reads of a cell that wrote and showed nothing.
 _NOTHING = "(no output)"
@@ -41,6 +47,8 @@ class Readable:
         def state(self) -> Literal["kept", "lost", "rolled back"]: ...
         @property
         def duration_ms(self) -> int: ...
+        @property
+        def kept(self) -> WholeText | None: ...
 
     @property
     def ok(self) -> bool:
@@ -58,6 +66,15 @@ class Readable:
         from kernelbox.wire.results._shortening import estimate_tokens
 
         return estimate_tokens(str(self))
+
+    def more(self, start: int = 0, end: int | None = None) -> str:
+        """Returns the characters `start` to `end` of the whole text, also those that were cut; without `end`, the rest.
+
+        They are read from the log of the kernel, which another process can do as well. Raises OutputNotKept if the log
+        does not have them any more. Positions count as in Python: negative ones from the end.
+        """
+        whole = (self.text or "") if self.kept is None else self.kept.read()
+        return whole[start:end]
 
     def __str__(self) -> str:
         return self.text or _NOTHING
