@@ -5,7 +5,7 @@ import asyncio
 from kernelbox.gateway import ExecutionError, ExecutionResult, KernelClient, KernelGateway
 
 
-async def main():
+async def main() -> None:
     async with KernelGateway(port=0, env={"API_KEY": "for kernels"}) as gateway:  # port 0: the system chooses
         async with KernelClient(port=gateway.port) as client:
             result = await client.execute("print('hello')")

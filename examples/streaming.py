@@ -1,6 +1,6 @@
 """Outputs as they come, the result last."""
 
-from kernelbox import ExecutionResult, destroy, stream
+from kernelbox import ExecutionResult, OutputItem, destroy, stream
 
 code = """
 import time
@@ -13,7 +13,7 @@ for event in stream("streaming", code):
     match event:
         case ExecutionResult():
             print("result:", event.return_value)
-        case _:
+        case OutputItem():
             print(f"{event.kind}: {event.text!r}")
 
 destroy("streaming")

@@ -16,6 +16,8 @@ import pytest
 import kernelbox
 from kernelbox import CodeExecutor, InvalidInput
 
+ROOT = Path(__file__).parent.parent
+
 _PACKAGE = Path(kernelbox.__file__).parent
 
 # A program with five mistakes, each on the line that its comment names.
@@ -86,6 +88,15 @@ def test_pyright_finds_the_mistakes_of_a_program_and_no_others(tmp_path: Path) -
     found = json.loads(done.stdout)["generalDiagnostics"]
     wrong = {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}
     assert sorted(wrong) == _WRONG_LINES, done
+
+
+@pytest.mark.slow
+def test_the_examples_pass_mypy_and_pyright(tmp_path: Path) -> None:
+    mypy = ["mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "examples"]
+    pyright = ["pyright", "--pythonpath", sys.executable, "examples"]
+    for command in (mypy, pyright):
+        done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done
 
 
 def test_a_misspelled_name_of_the_package_is_answered_with_the_right_one() -> None:
