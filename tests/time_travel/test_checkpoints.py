@@ -99,11 +99,13 @@ def test_a_running_cell_is_told_that_its_kernel_was_rolled_back(kernel: KernelRe
     assert "on" in result.output
 
 
-def test_a_cell_that_waits_is_told_that_its_kernel_was_rolled_back(kernel: KernelRecord) -> None:
+def test_a_cell_that_waits_is_told_that_its_kernel_was_rolled_back(kernel: KernelRecord, tmp_path: Path) -> None:
     checkpoint(kernel)
-    running = Running(kernel, until_queued(1) + "print('on', flush=True); time.sleep(1000)")
+    queued = tmp_path / "queued"
+    code = f"print('in', flush=True)\n{until_queued(1)}open({str(queued)!r}, 'w').close(); time.sleep(1000)"
+    running = Running(kernel, code).wait_for_output()  # first, or the other cell could come before it
     waiting = Running(kernel, "1")
-    running.wait_for_output()
+    eventually(queued.exists)
     rollback(kernel)
     result = waiting.result()
     assert (result.state, result.ending, result.output) == ("rolled back", "rolled back", "")

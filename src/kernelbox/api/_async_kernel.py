@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 from contextlib import aclosing
+from typing import overload
 
 from kernelbox.api._kernel_files import AsyncFiles
 from kernelbox.api._kernel_object import CellDefaults, KernelObject, choose_tools
@@ -24,7 +25,7 @@ from kernelbox.wire._results import ExecutionResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from typing import Any, Self
 
     from kernelbox.api._background import AsyncJob
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from kernelbox.core.approvals._requests import ApprovalRequest
     from kernelbox.core.cells._host_functions import Tools
     from kernelbox.core.cells._past_cells import PastCell
+    from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.shells._asyncio_stream import AsyncApprove
     from kernelbox.wire._results import OutputItem
@@ -80,9 +82,7 @@ class AsyncKernel(KernelObject):
         self._approve = check_approve(approve)
         # What cannot be used is refused before a kernel is opened.
         self._cell(None, "python", None)
-        toolbox = Toolbox(self._here.config, sandboxed=bool(chosen))
-        self._kernels = AsyncKernels(self._here, self._options, toolbox, advice=next_by_name(self.name))
-        self._starting = asyncio.Lock()
+        self._reach()
 
     # -- its life --------------------------------------------------------------------------------------------
 
@@ -249,6 +249,76 @@ class AsyncKernel(KernelObject):
         """Writes the history with its outputs as a Jupyter notebook, with a remark where variables were lost."""
         await in_thread(self._save_notebook, path)
 
+    # -- copies ----------------------------------------------------------------------------------------------
+
+    @overload
+    async def branch(
+        self,
+        name: str,
+        *,
+        reseed: bool = True,
+        timeout: float | None = None,  # noqa: ASYNC109  # as above
+    ) -> Self: ...
+
+    @overload
+    async def branch(
+        self,
+        *,
+        names: Sequence[str],
+        reseed: bool = True,
+        timeout: float | None = None,  # noqa: ASYNC109  # as above
+    ) -> list[Self]: ...
+
+    @suggest_awaited_arguments
+    async def branch(
+        self,
+        name: str | None = None,
+        *,
+        names: Sequence[str] | None = None,
+        reseed: bool = True,
+        timeout: float | None = None,  # noqa: ASYNC109  # as above
+    ) -> Self | list[Self]:
+        """Copies the live kernel, with all its variables, into a kernel of its own; with `names`, into several.
+
+        A running cell is waited for, at most `timeout` seconds; then KernelBusy is raised. Random numbers begin anew
+        in a branch, unless `reseed` is False. Raises CannotCopy if something in the kernel cannot be copied.
+        """
+        records = await in_thread(self._make_branches, name, names, reseed, timeout, undo=self._undo_branches)
+        made = [self._object_of(record) for record in records]
+        return made if name is None else made[0]
+
+    @suggest_awaited_arguments
+    async def checkpoint(
+        self,
+        label: str | None = None,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109  # as above
+    ) -> Checkpoint:
+        """Freezes a copy of the kernel. `rollback` goes back to it, and so does a kernel that dies."""
+        return await in_thread(self._make_checkpoint, label, timeout, undo=self._drop_checkpoint)
+
+    async def checkpoints(self) -> list[Checkpoint]:
+        """Returns the checkpoints, oldest first, with the memory that each has for itself."""
+        return await in_thread(self._find_checkpoints)
+
+    async def rollback(self, to: Checkpoint | int | str | None = None) -> Self:
+        """Goes back to a checkpoint, a number or a label; without, to the last one. Raises CheckpointNotFound.
+
+        A running cell is ended, and its result says why. Files are not undone. The checkpoint can be used again.
+        """
+        return await in_thread(self._set_back, to)
+
+    async def drop(self, checkpoint: Checkpoint | int | str) -> bool:
+        """Ends a checkpoint, and gives its memory back; returns whether it was there."""
+        return await in_thread(self._drop_checkpoint, checkpoint)
+
+    async def promote(self, *, timeout: float | None = None) -> Self:  # noqa: ASYNC109  # as above
+        """Puts this branch in the place of its original, which keeps its name and id, and returns that.
+
+        The branch is gone then, and so are the variables of the original. Errors are those of `branch`.
+        """
+        return self._object_of(await in_thread(self._take_place, timeout))
+
     # -- data ------------------------------------------------------------------------------------------------
 
     async def get(self, name: str) -> Any:
@@ -266,6 +336,23 @@ class AsyncKernel(KernelObject):
     def files(self) -> AsyncFiles:
         """The files that the kernel sees: `write`, `read`, `stream`, `list` and `remove`."""
         return AsyncFiles(self._handle)
+
+    def _reach(self) -> None:
+        toolbox = Toolbox(self._here.config, sandboxed=bool(self._options.sandbox))
+        self._kernels = AsyncKernels(self._here, self._options, toolbox, advice=next_by_name(self.name))
+        self._starting = asyncio.Lock()
+
+    def _object_of(self, record: KernelRecord) -> Self:
+        """Makes the object of a copy of this kernel. Its cells are run as those of this one."""
+        other = type(self).__new__(type(self))
+        KernelObject.__init__(other, record.name, self._options_of_branch(), self._defaults, destroy=False)
+        other._here, other._approve = self._here, self._approve
+        other._reach()
+        return other._adopt(record)
+
+    def _undo_branches(self, records: list[KernelRecord]) -> None:
+        for record in records:
+            self._here.destroy(record.kernel_id)
 
     async def _ask(self, what: str, args: dict[str, Any]) -> dict[str, Any]:
         return await self._kernels.ask(self._open_name(), what, args)

@@ -44,10 +44,7 @@ def branch(
     `timeout` seconds (by default KERNELBOX_EXECUTION_TIMEOUT), then KernelBusy is raised. Random numbers begin anew in
     a branch, unless `reseed` is False. Raises CannotCopy if something in the kernel cannot be copied.
     """
-    if (name is None) == (names is None):
-        raise InvalidInput.saying("branch() takes the name of one branch, or `names` for several")
-    wanted = [name] if name is not None else list(names or ())
-    here = kernels()
+    here, wanted = kernels(), _time_travel.choose_names(name, names)
     made = _time_travel.branch(here, _key(kernel), wanted, reseed=reseed, timeout=timeout)
     objects = [Kernel.of(here, record, NO_OPTIONS) for record in made]
     return objects[0] if name is not None else objects
@@ -77,8 +74,7 @@ def rollback(kernel: KernelRecord | str, to: Checkpoint | int | str | None = Non
     CheckpointNotFound.
     """
     here = kernels()
-    wanted = to.number if isinstance(to, Checkpoint) else to
-    return Kernel.of(here, _time_travel.rollback(here, _key(kernel), wanted), NO_OPTIONS)
+    return Kernel.of(here, _time_travel.rollback(here, _key(kernel), to), NO_OPTIONS)
 
 
 def drop(checkpoint: Checkpoint) -> bool:

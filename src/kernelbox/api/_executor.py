@@ -7,6 +7,7 @@ import os
 import warnings
 from contextlib import aclosing
 from pathlib import Path
+from typing import overload
 
 from kernelbox.api._configured import kernels
 from kernelbox.base._config import EXECUTOR_CHARACTERS, KernelBoxConfig
@@ -15,6 +16,7 @@ from kernelbox.base._errors import InvalidInput
 from kernelbox.base._limits import check_limits
 from kernelbox.base._owning import Handle
 from kernelbox.base._suggestions import suggest_arguments, suggest_awaited_arguments
+from kernelbox.core import _time_travel
 from kernelbox.core._arguments import (
     check_budget,
     check_environment,
@@ -35,17 +37,20 @@ from kernelbox.tools._toolbox import CONNECT_TIMEOUT, Toolbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
     from typing import Self
 
     from kernelbox.base._limits import Limits
     from kernelbox.core._arguments import LanguageName
     from kernelbox.core._cell_options import Asking
     from kernelbox.core._executor_values import CodeExecutionChunk, ToolEvent, Variable
+    from kernelbox.core._kernels import Kernels
     from kernelbox.core._options import SandboxLevel
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import ApprovalRequest
     from kernelbox.core.cells._host_functions import Tools
+    from kernelbox.host.store._checkpoint_files import Checkpoint
+    from kernelbox.host.store._record import KernelRecord
 
 _log = logging.getLogger("kernelbox")
 
@@ -119,9 +124,8 @@ class CodeExecutor(Handle):
         self._report_changes = check_switch("report_changes", report_changes)
         self.limits = check_limits(limits)
         self.connect_timeout = check_seconds("connect_timeout", connect_timeout)
-        config, seconds = KernelBoxConfig.from_env(), self.connect_timeout
-        toolbox = Toolbox(config, mcp_servers, connect_timeout=seconds, sandboxed=self.sandbox)
-        self._executor = Executor(toolbox, keep_cancelled=not self.ipybox)
+        self._mcp_servers = mcp_servers
+        self._executor = self._make_executor()
 
     def __repr__(self) -> str:
         return f"<CodeExecutor {self.name or 'private'} {self._executor.state}>"
@@ -161,6 +165,97 @@ class CodeExecutor(Handle):
     async def variables(self, timeout: float | None = 10) -> list[Variable]:  # noqa: ASYNC109  # ipybox's way to say it
         """Returns what lives in the kernel, by name: 10,000 variables at most."""
         return await self._executor.variables(check_seconds("timeout", timeout))
+
+    # -- copies ----------------------------------------------------------------------------------------------
+
+    @overload
+    async def branch(
+        self,
+        name: str,
+        *,
+        reseed: bool = True,
+        timeout: float | None = None,  # noqa: ASYNC109  # it is part of the request
+    ) -> Self: ...
+
+    @overload
+    async def branch(
+        self,
+        *,
+        names: Sequence[str],
+        reseed: bool = True,
+        timeout: float | None = None,  # noqa: ASYNC109  # as above
+    ) -> list[Self]: ...
+
+    @suggest_awaited_arguments
+    async def branch(
+        self,
+        name: str | None = None,
+        *,
+        names: Sequence[str] | None = None,
+        reseed: bool = True,
+        timeout: float | None = None,  # noqa: ASYNC109  # as above
+    ) -> Self | list[Self]:
+        """Copies the kernel, with all its variables, into a kernel called `name`; with `names`, into several.
+
+        Returns an executor of each, made like this one and not started: use it with `async with`. Raises CannotCopy if
+        something in the kernel cannot be copied.
+        """
+        wanted = _time_travel.choose_names(name, names)
+
+        def make(here: Kernels, kernel_id: str) -> list[KernelRecord]:
+            return _time_travel.branch(here, kernel_id, wanted, reseed=reseed, timeout=timeout)
+
+        def undo(records: list[KernelRecord]) -> None:
+            for record in records:
+                kernels().destroy(record.kernel_id)
+
+        await self._executor.between_cells(make, undo=undo)
+        made = [self._executor_of(each) for each in wanted]
+        return made if name is None else made[0]
+
+    @suggest_awaited_arguments
+    async def checkpoint(
+        self,
+        label: str | None = None,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109  # as above
+    ) -> Checkpoint:
+        """Freezes a copy of the kernel. `rollback` goes back to it, and so does a kernel that dies."""
+
+        def make(here: Kernels, kernel_id: str) -> Checkpoint:
+            return _time_travel.checkpoint(here, kernel_id, label=label, timeout=timeout)
+
+        def undo(made: Checkpoint) -> None:
+            _time_travel.drop(kernels(), made.kernel_id, made.number)
+
+        return await self._executor.between_cells(make, undo=undo)
+
+    async def checkpoints(self) -> list[Checkpoint]:
+        """Returns the checkpoints, oldest first, with the memory that each has for itself."""
+        return await self._executor.between_cells(_time_travel.checkpoints)
+
+    async def rollback(self, to: Checkpoint | int | str | None = None) -> None:
+        """Goes back to a checkpoint, a number or a label; without, to the last one. Raises CheckpointNotFound.
+
+        A running cell fails, and its error says why. Files are not undone. The checkpoint can be used again.
+        """
+        await self._executor.set_back(lambda here, kernel_id: _time_travel.rollback(here, kernel_id, to))
+
+    async def drop(self, checkpoint: Checkpoint | int | str) -> bool:
+        """Ends a checkpoint, and gives its memory back; returns whether it was there."""
+
+        def end(here: Kernels, kernel_id: str) -> bool:
+            number = _time_travel.choose_number(here, kernel_id, checkpoint)
+            return number is not None and _time_travel.drop(here, kernel_id, number)
+
+        return await self._executor.between_cells(end)
+
+    async def promote(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as above
+        """Puts this branch in the place of its original, whose executor goes on with it, and stops this executor."""
+        await self._executor.between_cells(
+            lambda here, kernel_id: _time_travel.promote(here, kernel_id, timeout=timeout)
+        )
+        await self.stop()
 
     # -- running code ----------------------------------------------------------------------------------------
 
@@ -210,6 +305,18 @@ class CodeExecutor(Handle):
         stop_clock = exclude_approval_wait or self.ipybox or timeout is _DEFAULT_TIMEOUT
         options = self._cell_options(language, timeout, output_char_limit, budget, stop_clock=stop_clock)
         return self._executor.stream(options.request(code), options, chunks=chunks)
+
+    def _make_executor(self) -> Executor:
+        config, seconds = KernelBoxConfig.from_env(), self.connect_timeout
+        toolbox = Toolbox(config, self._mcp_servers, connect_timeout=seconds, sandboxed=self.sandbox)
+        return Executor(toolbox, keep_cancelled=not self.ipybox)
+
+    def _executor_of(self, name: str) -> Self:
+        """Makes an executor like this one for the kernel of a name."""
+        other = type(self).__new__(type(self))
+        vars(other).update(vars(self), name=name)
+        other._executor = other._make_executor()
+        return other
 
     def _kernel_options(self) -> KernelOptions:
         if self.working_dir is not None and not os.path.isdir(self.working_dir):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import overload
 
 from kernelbox.api._configured import warn_on_loop
 from kernelbox.api._kernel_object import CellDefaults, KernelObject, choose_tools
@@ -15,7 +16,7 @@ from kernelbox.shells._blocking_cell import holds_commands, run_cell, stream_cel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, Self
 
     from kernelbox.api._background import Job
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
     from kernelbox.core.cells._host_functions import Tools
     from kernelbox.core.cells._past_cells import PastCell
+    from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.wire._results import ExecutionResult, OutputItem
 
@@ -232,6 +234,58 @@ class Kernel(KernelObject):
         """Writes the history with its outputs as a Jupyter notebook, with a remark where variables were lost."""
         self._save_notebook(path)
 
+    # -- copies ----------------------------------------------------------------------------------------------
+
+    @overload
+    def branch(self, name: str, *, reseed: bool = True, timeout: float | None = None) -> Self: ...
+
+    @overload
+    def branch(self, *, names: Sequence[str], reseed: bool = True, timeout: float | None = None) -> list[Self]: ...
+
+    @suggest_arguments
+    def branch(
+        self,
+        name: str | None = None,
+        *,
+        names: Sequence[str] | None = None,
+        reseed: bool = True,
+        timeout: float | None = None,
+    ) -> Self | list[Self]:
+        """Copies the live kernel, with all its variables, into a kernel of its own; with `names`, into several.
+
+        A running cell is waited for, at most `timeout` seconds; then KernelBusy is raised. Random numbers begin anew
+        in a branch, unless `reseed` is False. Raises CannotCopy if something in the kernel cannot be copied.
+        """
+        made = [self._object_of(record) for record in self._make_branches(name, names, reseed, timeout)]
+        return made if name is None else made[0]
+
+    @suggest_arguments
+    def checkpoint(self, label: str | None = None, *, timeout: float | None = None) -> Checkpoint:
+        """Freezes a copy of the kernel. `rollback` goes back to it, and so does a kernel that dies."""
+        return self._make_checkpoint(label, timeout)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Returns the checkpoints, oldest first, with the memory that each has for itself."""
+        return self._find_checkpoints()
+
+    def rollback(self, to: Checkpoint | int | str | None = None) -> Self:
+        """Goes back to a checkpoint, a number or a label; without, to the last one. Raises CheckpointNotFound.
+
+        A running cell is ended, and its result says why. Files are not undone. The checkpoint can be used again.
+        """
+        return self._set_back(to)
+
+    def drop(self, checkpoint: Checkpoint | int | str) -> bool:
+        """Ends a checkpoint, and gives its memory back; returns whether it was there."""
+        return self._drop_checkpoint(checkpoint)
+
+    def promote(self, *, timeout: float | None = None) -> Self:
+        """Puts this branch in the place of its original, which keeps its name and id, and returns that.
+
+        The branch is gone then, and so are the variables of the original. Errors are those of `branch`.
+        """
+        return self._object_of(self._take_place(timeout))
+
     # -- data ------------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> Any:
@@ -261,6 +315,13 @@ class Kernel(KernelObject):
         from kernelbox.api._kernel_files import Files
 
         return Files(self._handle)
+
+    def _object_of(self, record: KernelRecord) -> Self:
+        """Makes the object of a copy of this kernel. Its cells are run as those of this one."""
+        other = type(self).__new__(type(self))
+        KernelObject.__init__(other, record.name, self._options_of_branch(), self._defaults, destroy=False)
+        other._here, other._approve = self._here, self._approve
+        return other._adopt(record)
 
     def _ask(self, what: str, args: dict[str, object]) -> dict[str, Any]:
         return self._handle().query(what, args, patience=_PATIENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 
 from kernelbox.api._configured import kernels
@@ -15,6 +16,7 @@ from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, Self
 
     from kernelbox.core._arguments import LanguageName
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.cells._host_functions import HostFunctions, Tools
     from kernelbox.core.cells._past_cells import PastCell
+    from kernelbox.host.store._checkpoint_files import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,44 @@ class KernelObject(KernelRecord):
         with open(path, "w", encoding="utf-8") as file:
             json.dump(notebook, file, ensure_ascii=False, indent=1)
             file.write("\n")
+
+    def _make_branches(
+        self, name: str | None, names: Sequence[str] | None, reseed: bool, timeout: float | None
+    ) -> list[KernelRecord]:
+        from kernelbox.core._time_travel import branch, choose_names  # few kernels are copied
+
+        return branch(self._here, self._open_name(), choose_names(name, names), reseed=reseed, timeout=timeout)
+
+    def _make_checkpoint(self, label: str | None, timeout: float | None) -> Checkpoint:
+        from kernelbox.core._time_travel import checkpoint
+
+        return checkpoint(self._here, self._open_name(), label=label, timeout=timeout)
+
+    def _find_checkpoints(self) -> list[Checkpoint]:
+        from kernelbox.core._time_travel import checkpoints
+
+        return checkpoints(self._here, self._open_name())
+
+    def _set_back(self, to: Checkpoint | int | str | None) -> Self:
+        from kernelbox.core._time_travel import rollback
+
+        return self._adopt(rollback(self._here, self._open_name(), to))
+
+    def _drop_checkpoint(self, checkpoint: Checkpoint | int | str) -> bool:
+        from kernelbox.core._time_travel import choose_number, drop
+
+        number = choose_number(self._here, self._open_name(), checkpoint)
+        return number is not None and drop(self._here, self.kernel_id, number)
+
+    def _take_place(self, timeout: float | None) -> KernelRecord:
+        from kernelbox.core._time_travel import promote
+
+        original = promote(self._here, self._open_name(), timeout=timeout)
+        self._stopped, self.status = True, "dead"
+        return original
+
+    def _options_of_branch(self) -> KernelOptions:
+        return dataclasses.replace(self._options, session_name=None)
 
     def _adopt(self, record: KernelRecord) -> Self:
         """Takes over what a record says."""

@@ -73,6 +73,7 @@ COMMANDS = (
             "kernelbox list",
             "kernelbox list --refresh                    # and ask each for a sign of life",
             "kernelbox list --all                        # those of all directories",
+            "kernelbox list --tree                       # branches below their originals, with checkpoints",
             "kernelbox list | jq -r '.kernels[] | select(.stale).name'",
         ),
         ("ls", "ps"),
@@ -111,6 +112,56 @@ COMMANDS = (
             "kernelbox wipe --stale                      # end those that have not been used for long",
             "kernelbox wipe --stale --all                # in all directories",
         ),
+    ),
+    Command(
+        "branch",
+        "copy a live kernel, with all its variables, into kernels of their own",
+        "_time_travel_commands:branch",
+        (
+            "kernelbox branch demo --to try-1 --to try-2",
+            'kernelbox run try-1 "x = clean(x)"          # "demo" and "try-2" do not notice',
+            'kernelbox promote try-1                     # keep this one: it becomes "demo"',
+        ),
+    ),
+    Command(
+        "checkpoint",
+        "freeze a copy of a kernel, to go back to",
+        "_time_travel_commands:checkpoint",
+        (
+            "kernelbox checkpoint demo --label loaded",
+            'kernelbox run demo "x = clean(x)"           # went wrong?',
+            "kernelbox rollback demo --to loaded",
+        ),
+    ),
+    Command(
+        "checkpoints",
+        "show the checkpoints of a kernel, and the memory that each has for itself",
+        "_time_travel_commands:checkpoints",
+        (
+            "kernelbox checkpoints demo",
+            "kernelbox checkpoints demo | jq -r '.checkpoints[].label'",
+        ),
+    ),
+    Command(
+        "rollback",
+        "set a kernel back to a checkpoint; files are not undone",
+        "_time_travel_commands:rollback",
+        (
+            "kernelbox rollback demo                     # to the last checkpoint",
+            "kernelbox rollback demo --to 2              # to another, by number or label",
+        ),
+    ),
+    Command(
+        "drop",
+        "end a checkpoint, and give its memory back",
+        "_time_travel_commands:drop",
+        ("kernelbox drop demo --checkpoint 2", "kernelbox drop demo --checkpoint loaded"),
+    ),
+    Command(
+        "promote",
+        "put a branch in the place of the kernel that it was copied from",
+        "_time_travel_commands:promote",
+        ("kernelbox promote try-1",),
     ),
     Command(
         "export",

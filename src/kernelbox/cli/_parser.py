@@ -218,7 +218,11 @@ def _create(parser: Parser) -> None:
 
 def _list(parser: Parser) -> None:
     parser.add_argument("--refresh", action="store_true", help="ask each kernel for a sign of life")
-    parser.add_argument("--all", action="store_true", help="show the kernels of all your directories")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--all", action="store_true", help="show the kernels of all your directories")
+    group.add_argument(
+        "--tree", action="store_true", help="show branches below their originals, and the checkpoints of each"
+    )
     parser.add_argument("--names", dest="only_names", action="store_true", help=argparse.SUPPRESS)
     _pretty(parser)
 
@@ -281,6 +285,18 @@ def _tools(parser: Parser) -> None:
     )
 
 
+def _copying(add: str) -> Callable[[Parser], None]:
+    """Returns what adds the options of a command about copies."""
+
+    def build(parser: Parser) -> None:
+        from kernelbox.cli import _parser_time_travel  # only these commands need it
+
+        _one(parser)
+        getattr(_parser_time_travel, add)(parser)
+
+    return build
+
+
 def _servers() -> ModuleType:
     from kernelbox.cli import _parser_servers  # only the commands that serve need it
 
@@ -325,6 +341,12 @@ _OPTIONS: dict[str, Callable[[Parser], object]] = {
     "restart": _some,
     "destroy": _some,
     "wipe": _wipe,
+    "branch": _copying("add_branch_options"),
+    "checkpoint": _copying("add_checkpoint_options"),
+    "checkpoints": _one,
+    "rollback": _copying("add_rollback_options"),
+    "drop": _copying("add_drop_options"),
+    "promote": _copying("add_promote_options"),
     "export": _export,
     "console": _console,
     "mcp": lambda parser: _servers().add_mcp_options(parser),

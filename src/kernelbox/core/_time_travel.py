@@ -18,7 +18,7 @@ from kernelbox.base._errors import (
     KernelExists,
     KernelNotFound,
 )
-from kernelbox.core._arguments import check_name
+from kernelbox.core._arguments import check_name, check_switch, check_timeout
 from kernelbox.host._engines import engine_named
 from kernelbox.host.engines._interface import CopyPlan
 from kernelbox.host.engines._local import identify, process_of
@@ -55,6 +55,7 @@ def branch(
     Raises CannotCopy, KernelExists, KernelBusy after the timeout, and what `Kernels.get` raises.
     """
     _check_names(names)
+    patience, reseed = check_timeout(timeout, kernels.config.execution_timeout), check_switch("reseed", reseed)
     source = _get_live(kernels, key)
     engine = _require_engine(source, branch=True)
     with kernels.store.locking(*names), contextlib.ExitStack() as stack:
@@ -65,7 +66,7 @@ def branch(
             if other is not None:
                 kernels.discard(other, "replaced")
         begun = [_begin_branch(kernels, engine, source, name, stack) for name in names]
-        _ask_for_copies(kernels, source, Copy("", [each.token for _, each in begun], reseed=reseed), timeout)
+        _ask_for_copies(kernels, source, Copy("", [each.token for _, each in begun], reseed=reseed), patience)
         for record, fostering in begun:
             identify(record, fostering.wait())
             record.status = "idle"
@@ -82,6 +83,7 @@ def checkpoint(kernels: Kernels, key: str, *, label: str | None = None, timeout:
     """
     if label is not None and (len(check_name(label)) > MAX_LABEL or label.isdecimal()):
         raise InvalidInput("label", label, f"use up to {MAX_LABEL} characters that are not just a number")
+    patience = check_timeout(timeout, kernels.config.execution_timeout)
     record = _get_live(kernels, key)
     engine = _require_engine(record, branch=False)
     directory = kernels.store.directory(record.kernel_id)
@@ -89,7 +91,7 @@ def checkpoint(kernels: Kernels, key: str, *, label: str | None = None, timeout:
     with kernels.store.locking(f"{record.kernel_id} checkpoints"), directory.open() as place:
         number = next_number(place)
         with engine.foster(CopyPlan(record, directory, record, directory, checkpoint=number)) as fostering:
-            told = _ask_for_copies(kernels, record, Copy("", [fostering.token], frozen=True), timeout)
+            told = _ask_for_copies(kernels, record, Copy("", [fostering.token], frozen=True), patience)
             spawned = fostering.wait()
             made = Checkpoint(
                 record.kernel_id,
@@ -128,12 +130,7 @@ def drop(kernels: Kernels, kernel_id: str, number: int) -> bool:
     return there_was
 
 
-def find_checkpoint(kernels: Kernels, key: str, wanted: int | str | None = None) -> Checkpoint:
-    """Returns a checkpoint by its number or label, the last one without; raises CheckpointNotFound."""
-    return _choose(kernels, kernels.get(key), wanted)
-
-
-def rollback(kernels: Kernels, key: str, to: int | str | None = None) -> KernelRecord:
+def rollback(kernels: Kernels, key: str, to: Checkpoint | int | str | None = None) -> KernelRecord:
     """Sets a kernel back to a checkpoint, by number or label, or the last one. It keeps its name and id.
 
     A cell that runs is ended, and its caller told. The checkpoint stays. Raises CheckpointNotFound or CannotCopy.
@@ -178,6 +175,7 @@ def promote(kernels: Kernels, key: str, *, timeout: float | None = None) -> Kern
 
     The branch itself is gone then. Raises as `branch` does, and InvalidInput if the kernel is not a branch.
     """
+    patience = check_timeout(timeout, kernels.config.execution_timeout)
     chosen = _get_live(kernels, key)
     original = None if chosen.parent is None else kernels.find(chosen.parent)
     if original is None:
@@ -192,10 +190,28 @@ def promote(kernels: Kernels, key: str, *, timeout: float | None = None) -> Kern
         directory = kernels.store.directory(current.kernel_id)
         plan = CopyPlan(chosen, kernels.store.directory(chosen.kernel_id), current, directory, heir=True)
         with engine.foster(plan) as fostering:
-            _ask_for_copies(kernels, chosen, Copy("", [fostering.token], reseed=False), timeout)
+            _ask_for_copies(kernels, chosen, Copy("", [fostering.token], reseed=False), patience)
             _succeed(kernels, current, fostering, f"its branch {chosen.name!r} took its place")
         kernels.discard(chosen, "promoted")
     return kernels.condition.refresh(current)
+
+
+def choose_names(name: str | None, names: Sequence[str] | None) -> list[str]:
+    """Returns the names of the branches that a caller wants; raises InvalidInput unless it gives one or several."""
+    if (name is None) == (names is None):
+        raise InvalidInput.saying("branch() takes the name of one branch, or `names` for several")
+    return [name] if name is not None else list(names or ())
+
+
+def choose_number(kernels: Kernels, key: str, wanted: Checkpoint | int | str) -> int | None:
+    """Returns the number of a checkpoint that a caller names in any way; None if the kernel does not have it."""
+    record = kernels.get(key)
+    if isinstance(wanted, Checkpoint):
+        return wanted.number if wanted.kernel_id == record.kernel_id else None
+    try:
+        return _choose(kernels, record, wanted).number
+    except CheckpointNotFound:
+        return None
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -253,11 +269,10 @@ def _undo(kernels: Kernels, record: KernelRecord) -> None:
         kernels.discard(record, "its start was cut short")
 
 
-def _ask_for_copies(kernels: Kernels, record: KernelRecord, request: Copy, timeout: float | None) -> int:
+def _ask_for_copies(kernels: Kernels, record: KernelRecord, request: Copy, patience: float) -> int:
     """Has a kernel copy itself; returns the number of the last cell that the copies have seen."""
     request.id = os.urandom(8).hex()
     handle = kernels.kernel(record)
-    patience = kernels.config.execution_timeout if timeout is None else timeout
     deadline = time.monotonic() + patience
     try:
         connection = handle.connect()
@@ -283,7 +298,9 @@ def _read_answer(record: KernelRecord, told: dict[str, object]) -> int:
     raise CannotCopy(record.name, [str(told.get("reason") or told.get("evalue") or "the copy could not be made")])
 
 
-def _choose(kernels: Kernels, record: KernelRecord, wanted: int | str | None) -> Checkpoint:
+def _choose(kernels: Kernels, record: KernelRecord, wanted: Checkpoint | int | str | None) -> Checkpoint:
+    if isinstance(wanted, Checkpoint):
+        wanted = wanted.number if wanted.kernel_id == record.kernel_id else repr(wanted)
     found = read_checkpoints(kernels.store.directory(record.kernel_id))
     for each in reversed(found):
         if wanted is None or wanted in (each.number, each.label):

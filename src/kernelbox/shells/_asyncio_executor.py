@@ -11,22 +11,26 @@ from kernelbox.core._executor_values import CodeExecutionChunk, CodeExecutionRes
 from kernelbox.core.approvals._requests import ApprovalRequest
 from kernelbox.host.process._forks import forget_in_forks
 from kernelbox.shells._asyncio_cell import CellOutput
+from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.shells._asyncio_kernels import AsyncKernels
 from kernelbox.wire._results import ExecutionResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Generator
-    from typing import Any
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+    from typing import Any, TypeVar
 
     from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import Variable
     from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._options import KernelOptions
+    from kernelbox.host.store._record import KernelRecord
     from kernelbox.shells._asyncio_cell import AsyncCell
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._messages import Execute
+
+    T = TypeVar("T")
 
 # What the user of an executor does when its kernel has died.
 _ADVICE = "await executor.reset() for a fresh one"
@@ -123,6 +127,22 @@ class Executor(Handle):
             kernels, kernel = await self._find()
             content = await kernels.query(kernel, "variables", {}, timeout=timeout)
         return read_variables(kernel.name, content)
+
+    async def between_cells(
+        self, function: Callable[[Kernels, str], T], *, undo: Callable[[T], object] | None = None
+    ) -> T:
+        """Calls a function in a thread with the kernel's id, in turn with cells: none of ours runs meanwhile."""
+        async with self._cells:
+            _, kernel = await self._find()
+            assert self._here is not None
+            return await in_thread(function, self._here, kernel.record.kernel_id, undo=undo)
+
+    async def set_back(self, function: Callable[[Kernels, str], KernelRecord]) -> None:
+        """Has a function put another process in the place of the kernel's, even while a cell runs."""
+        async with self._change:
+            kernels, old = self._require_running()
+            assert self._here is not None
+            self._kernel = kernels.handle(await in_thread(function, self._here, old.record.kernel_id))
 
     async def stream(
         self, request: Execute, options: CellOptions, *, chunks: bool = False

@@ -63,6 +63,10 @@ def show_all(options: Namespace) -> int:
             if record.alive and not here.kernel(record).answers():
                 record.status = "unknown"
     measured(records)
+    if options.tree:
+        from kernelbox.cli.commands._time_travel_commands import show_tree
+
+        return show_tree(options, records)
     if options.pretty:
         from kernelbox.cli.terminal._tables import show_table
 

@@ -1,0 +1,138 @@
+"""The commands about copies of kernels: branch, checkpoint, checkpoints, rollback, drop, promote, list --tree."""
+
+from __future__ import annotations
+
+from kernelbox.api import _copies, _sync
+from kernelbox.api._configured import kernels
+from kernelbox.base._limits import show_amount
+from kernelbox.base._text import escape
+from kernelbox.cli.terminal._output import FAILED, emit, say
+from kernelbox.core._time_travel import choose_number
+from kernelbox.core._time_travel import drop as end_checkpoint
+from kernelbox.host.engines._limiting import measured_checkpoints
+from kernelbox.host.store._checkpoint_files import read_checkpoints
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from kernelbox.host.store._checkpoint_files import Checkpoint
+    from kernelbox.host.store._record import KernelRecord
+
+# An amount in units of 1,000.
+_DECIMAL = 1000
+
+
+def branch(options: Namespace) -> int:
+    made = _copies.branch(_find(options), names=options.to, reseed=not options.same_random, timeout=options.timeout)
+    data = {"branches": [record.to_dict() for record in made]}
+    return _print(options, data, "\n".join(_line_of(record) for record in made))
+
+
+def checkpoint(options: Namespace) -> int:
+    made = _copies.checkpoint(_find(options), options.label, timeout=options.timeout)
+    if made.evicted:
+        say(f"dropped {_count('checkpoint', made.evicted)}, of which only so many are kept")
+    return _print(options, made.to_dict(), _describe(made))
+
+
+def checkpoints(options: Namespace) -> int:
+    found = _copies.checkpoints(_find(options))
+    text = "\n".join(map(_describe, found)) or "there are no checkpoints"
+    return _print(options, {"checkpoints": [each.to_dict() for each in found]}, text)
+
+
+def rollback(options: Namespace) -> int:
+    record = _copies.rollback(_find(options), None if options.to is None else _number_or_label(options.to))
+    lost = _count("execution", record.lost_executions) if record.lost_executions else "nothing"
+    say(f"rolled {record.name!r} back to checkpoint {record.restored_from}; lost: {lost}")
+    return _print(options, record.to_dict(), _line_of(record))
+
+
+def drop(options: Namespace) -> int:
+    record, here = _find(options), kernels()
+    number = choose_number(here, record.kernel_id, _number_or_label(options.checkpoint))
+    dropped = number is not None and end_checkpoint(here, record.kernel_id, number)
+    if not dropped:
+        say(f"kernel {record.name!r} has no checkpoint {options.checkpoint!r}")
+    _print(options, {"dropped": dropped}, f"dropped checkpoint {number}" if dropped else "")
+    return 0 if dropped else FAILED
+
+
+def promote(options: Namespace) -> int:
+    record = _copies.promote(_find(options), timeout=options.timeout)
+    return _print(options, record.to_dict(), _line_of(record))
+
+
+def show_tree(options: Namespace, records: Sequence[KernelRecord]) -> int:
+    """Shows kernels below the kernels that they are branches of, each with its checkpoints."""
+    below: dict[str | None, list[KernelRecord]] = {}
+    known = {record.kernel_id for record in records}
+    for record in records:
+        below.setdefault(record.parent if record.parent in known else None, []).append(record)
+    store = kernels().store
+    frozen = {
+        record.kernel_id: measured_checkpoints(read_checkpoints(store.directory(record.kernel_id)))
+        for record in records
+    }
+    roots = below.get(None, [])
+    data = {"kernels": [_as_tree(record, below, frozen) for record in roots]}
+    lines = [line for record in roots for line in _draw(record, below, frozen)]
+    return _print(options, data, "\n".join(lines) or "there are no kernels")
+
+
+def _as_tree(
+    record: KernelRecord, below: dict[str | None, list[KernelRecord]], frozen: dict[str, list[Checkpoint]]
+) -> dict[str, Any]:
+    return {
+        **record.to_dict(),
+        "checkpoints": [each.to_dict() for each in frozen[record.kernel_id]],
+        "branches": [_as_tree(each, below, frozen) for each in below.get(record.kernel_id, [])],
+    }
+
+
+def _draw(
+    record: KernelRecord, below: dict[str | None, list[KernelRecord]], frozen: dict[str, list[Checkpoint]]
+) -> Iterator[str]:
+    """Yields the lines of a kernel, its checkpoints and its branches."""
+    yield f"{escape(record.name)}  {record.status}"
+    parts = [[_describe(each)] for each in frozen[record.kernel_id]]
+    parts += [list(_draw(each, below, frozen)) for each in below.get(record.kernel_id, [])]
+    for index, lines in enumerate(parts):
+        is_last = index == len(parts) - 1
+        yield f"{'└─' if is_last else '├─'} {lines[0]}"
+        for line in lines[1:]:
+            yield f"{'  ' if is_last else '│ '} {line}"
+
+
+def _find(options: Namespace) -> KernelRecord:
+    return _sync.status(options.names[0])
+
+
+def _number_or_label(text: str) -> int | str:
+    """Reads what names a checkpoint; a label is never just a number."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
+
+
+def _describe(checkpoint: Checkpoint) -> str:
+    label = f" {escape(checkpoint.label)!r}" if checkpoint.label else ""
+    used = f", {show_amount('memory', checkpoint.private_bytes, like=_DECIMAL)}" if checkpoint.private_bytes else ""
+    return f"checkpoint {checkpoint.number}{label}: after {checkpoint.execution_count} cells{used}"
+
+
+def _line_of(record: KernelRecord) -> str:
+    return f"{escape(record.name)}  {record.status}  pid {record.pid}  id {record.kernel_id}"
+
+
+def _count(what: str, numbers: list[int]) -> str:
+    return f"{what}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+def _print(options: Namespace, data: object, text: str) -> int:
+    if not options.pretty:
+        emit(data)
+    elif text:
+        print(text)
+    return 0
