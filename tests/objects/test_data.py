@@ -144,6 +144,25 @@ def test_values_and_files_move_in_both_colours(colour: Colour, tmp_path: Path) -
     colour.call(kernel.stop)
 
 
+def test_files_are_looked_at_moved_and_removed_in_both_colours(colour: Colour, tmp_path: Path) -> None:
+    kernel = colour.open(cwd=tmp_path)
+    files = kernel.files
+    assert [colour.call(files.make_dir, "a/b") for _ in range(2)] == [True, False]
+    colour.call(files.write, "a/b/one.txt", "1")
+    (tmp_path / "a" / "link").symlink_to(tmp_path.parent)
+    info = colour.call(files.info, "a/b/one.txt")
+    assert (info.name, info.size, info.is_dir) == ("one.txt", 1, False)
+    assert colour.call(files.info, "a/b/..").name == "a"
+    colour.call(files.rename, "a/b/one.txt", "a/two.txt")
+    assert [colour.call(files.exists, path) for path in ("a/b/one.txt", "a/two.txt", "a/two.txt/x")] == [0, 1, 0]
+    with pytest.raises(OSError, match="not empty"):
+        colour.call(files.remove, "a")
+    colour.call(files.remove, "a", recursive=True)
+    assert list(tmp_path.iterdir()) == []
+    assert tmp_path.parent.exists()  # a link is removed, and not what it leads to
+    colour.call(kernel.stop)
+
+
 @pytest.mark.parametrize("size", [0, 5, 4 * MIB, 12 * MIB + 3])
 def test_a_file_of_any_size_is_written_and_read_in_pieces(home: Path, tmp_path: Path, size: int) -> None:
     with Kernel(cwd=tmp_path) as kernel:

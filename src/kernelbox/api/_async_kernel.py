@@ -334,7 +334,7 @@ class AsyncKernel(KernelObject):
 
     @property
     def files(self) -> AsyncFiles:
-        """The files that the kernel sees: `write`, `read`, `stream`, `list` and `remove`."""
+        """The files that the kernel sees, to read, write, list, move and remove."""
         return AsyncFiles(self._handle)
 
     def _reach(self) -> None:

@@ -311,7 +311,7 @@ class Kernel(KernelObject):
 
     @property
     def files(self) -> Files:
-        """The files that the kernel sees: `write`, `read`, `stream`, `list` and `remove`."""
+        """The files that the kernel sees, to read, write, list, move and remove."""
         from kernelbox.api._kernel_files import Files
 
         return Files(self._handle)

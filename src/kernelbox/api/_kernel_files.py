@@ -40,9 +40,29 @@ class Files(Handle):
         """Returns what is in a directory, by name."""
         return data.list_files(self._find(), check_file_path(path))
 
-    def remove(self, path: str | os.PathLike[str]) -> None:
-        """Removes a file, or an empty directory."""
-        data.remove_file(self._find(), check_file_path(path))
+    def info(self, path: str | os.PathLike[str]) -> FileInfo:
+        """Returns what is known about a file or directory; raises FileNotFoundError."""
+        return data.file_info(self._find(), check_file_path(path))
+
+    def exists(self, path: str | os.PathLike[str]) -> bool:
+        """Tells whether there is a file or directory."""
+        try:
+            self.info(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def make_dir(self, path: str | os.PathLike[str]) -> bool:
+        """Makes a directory and those above it; returns whether it is new."""
+        return data.make_dir(self._find(), check_file_path(path))
+
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
+        """Moves a file or directory; a file that is in its new place is replaced."""
+        data.rename_file(self._find(), check_file_path(path), check_file_path(new_path))
+
+    def remove(self, path: str | os.PathLike[str], *, recursive: bool = False) -> None:
+        """Removes a file or an empty directory; with `recursive`, also what is in a directory."""
+        data.remove_file(self._find(), check_file_path(path), recursive=recursive)
 
 
 class AsyncFiles(Handle):
@@ -69,6 +89,22 @@ class AsyncFiles(Handle):
         """Returns what is in a directory, by name."""
         return await in_thread(self._files.list, path)
 
-    async def remove(self, path: str | os.PathLike[str]) -> None:
-        """Removes a file, or an empty directory."""
-        await in_thread(self._files.remove, path)
+    async def info(self, path: str | os.PathLike[str]) -> FileInfo:
+        """Returns what is known about a file or directory; raises FileNotFoundError."""
+        return await in_thread(self._files.info, path)
+
+    async def exists(self, path: str | os.PathLike[str]) -> bool:
+        """Tells whether there is a file or directory."""
+        return await in_thread(self._files.exists, path)
+
+    async def make_dir(self, path: str | os.PathLike[str]) -> bool:
+        """Makes a directory and those above it; returns whether it is new."""
+        return await in_thread(self._files.make_dir, path)
+
+    async def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
+        """Moves a file or directory; a file that is in its new place is replaced."""
+        await in_thread(self._files.rename, path, new_path)
+
+    async def remove(self, path: str | os.PathLike[str], *, recursive: bool = False) -> None:
+        """Removes a file or an empty directory; with `recursive`, also what is in a directory."""
+        await in_thread(lambda: self._files.remove(path, recursive=recursive))

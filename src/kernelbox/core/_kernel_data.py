@@ -113,16 +113,30 @@ def write_file(kernel: KernelHandle, path: str, data: bytes | str | IO[bytes] | 
 
 def list_files(kernel: KernelHandle, path: str) -> list[FileInfo]:
     """Returns what is in a directory of the kernel's view, by name."""
-    listed: Any = _move(kernel, "list_files", {"path": path}, about=path)[0].get("files")
-    try:
-        return [FileInfo(str(name), int(size), bool(is_dir), float(time)) for name, size, is_dir, time in listed]
-    except (TypeError, ValueError, OverflowError) as exc:
-        raise _forged(kernel) from exc
+    return _read_files(kernel, _move(kernel, "list_files", {"path": path}, about=path)[0])
 
 
-def remove_file(kernel: KernelHandle, path: str) -> None:
-    """Removes a file or an empty directory of the kernel's view."""
-    _move(kernel, "remove_file", {"path": path}, about=path)
+def file_info(kernel: KernelHandle, path: str) -> FileInfo:
+    """Returns what is known about a file or directory of the kernel's view; links are followed."""
+    found = _read_files(kernel, _move(kernel, "file_info", {"path": path}, about=path)[0])
+    if len(found) != 1:
+        raise _forged(kernel)
+    return found[0]
+
+
+def remove_file(kernel: KernelHandle, path: str, *, recursive: bool) -> None:
+    """Removes a file or a directory of the kernel's view; one that is not empty only if `recursive`."""
+    _move(kernel, "remove_file", {"path": path, "recursive": recursive}, about=path)
+
+
+def rename_file(kernel: KernelHandle, path: str, new_path: str) -> None:
+    """Moves a file or directory within the kernel's view; a file that is in its new place is replaced."""
+    _move(kernel, "rename_file", {"path": path, "new_path": new_path}, about=path)
+
+
+def make_dir(kernel: KernelHandle, path: str) -> bool:
+    """Makes a directory of the kernel's view and those above it; returns whether it is new."""
+    return bool(_move(kernel, "make_dir", {"path": path}, about=path)[0].get("made"))
 
 
 def check_variable(name: object) -> str:
@@ -157,6 +171,14 @@ def _move(
     if ename in _FILE_ERRORS:
         raise _FILE_ERRORS[ename](f"kernel {kernel.name!r}: {evalue}")
     raise KernelBoxError(f"kernel {kernel.name!r}, {about!r}: {ename}: {evalue}")
+
+
+def _read_files(kernel: KernelHandle, content: dict[str, Any]) -> list[FileInfo]:
+    listed: Any = content.get("files")
+    try:
+        return [FileInfo(str(name), int(size), bool(is_dir), float(time)) for name, size, is_dir, time in listed]
+    except (TypeError, ValueError, OverflowError) as exc:
+        raise _forged(kernel) from exc
 
 
 def _pieces(data: bytes | str | IO[bytes] | Iterable[bytes]) -> Iterator[bytes]:

@@ -127,15 +127,43 @@ class Transfers:
 
     def _remove_file(self, kernel: KernelProcess, args: dict[str, Any], payload: bytes) -> dict[str, Any]:
         path = _path(args)
-        if stat.S_ISDIR(os.lstat(path).st_mode):
-            os.rmdir(path)
-        else:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)
+        elif args.get("recursive"):
+            _remove_tree(path)
+        else:
+            os.rmdir(path)
         return {}
+
+    def _rename_file(self, kernel: KernelProcess, args: dict[str, Any], payload: bytes) -> dict[str, Any]:
+        os.replace(_path(args), os.path.expanduser(str(args["new_path"])))
+        return {}
+
+    def _make_dir(self, kernel: KernelProcess, args: dict[str, Any], payload: bytes) -> dict[str, Any]:
+        path = _path(args)
+        exists = os.path.isdir(path)
+        os.makedirs(path, exist_ok=True)
+        return {"made": not exists}
+
+    def _file_info(self, kernel: KernelProcess, args: dict[str, Any], payload: bytes) -> dict[str, Any]:
+        path = _path(args)
+        info = os.stat(path)
+        name = os.path.basename(os.path.abspath(path))
+        return {"files": [[name, info.st_size, stat.S_ISDIR(info.st_mode), info.st_mtime]]}
 
 
 def _path(args: dict[str, Any]) -> str:
     return os.path.expanduser(str(args["path"]))
+
+
+def _remove_tree(path: str) -> None:
+    with os.scandir(path) as entries:
+        for entry in list(entries):
+            if entry.is_dir(follow_symlinks=False):
+                _remove_tree(entry.path)
+            else:
+                os.unlink(entry.path)
+    os.rmdir(path)
 
 
 _TRANSFERS: dict[str, Callable[[Transfers, KernelProcess, dict[str, Any], bytes], dict[str, Any]]] = {
@@ -146,6 +174,9 @@ _TRANSFERS: dict[str, Callable[[Transfers, KernelProcess, dict[str, Any], bytes]
     "drop_file": Transfers._drop_file,
     "list_files": Transfers._list_files,
     "remove_file": Transfers._remove_file,
+    "rename_file": Transfers._rename_file,
+    "make_dir": Transfers._make_dir,
+    "file_info": Transfers._file_info,
 }
 
 NAMES = frozenset(_TRANSFERS)
