@@ -1,0 +1,1 @@
+"""Programs written for E2B, on local kernels."""
