@@ -110,7 +110,9 @@ def test_a_process_that_is_to_be_replaced_and_was_destroyed_meanwhile_says_why_t
     record = get_or_create("gone")
     handle = kernels().kernel(record)
     assert kernels().destroy("gone")
-    assert "there is no kernel" in handle.replace_process("it must be replaced")
+    reason, set_back = handle.replace_process("it must be replaced")
+    assert "there is no kernel" in reason
+    assert set_back is None
 
 
 _SQUATTING = """
