@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import resource
 import signal
@@ -144,6 +145,13 @@ def limited(which: int, amount: int) -> Iterator[None]:
         resource.setrlimit(which, (soft, hard))
 
 
+def descriptors_for(more: int) -> int:
+    """Returns the limit under which this process can open so many files more, however many it has open."""
+    taken = {int(fd) for fd in os.listdir("/proc/self/fd")}
+    free = (number for number in itertools.count() if number not in taken)
+    return next(itertools.islice(free, more, None))
+
+
 @contextlib.contextmanager
 def missing(directory: Path) -> Iterator[None]:
     away = directory.with_name("away")
@@ -171,7 +179,7 @@ def made_again(directory: Path) -> Iterator[None]:
 FAULTS: dict[str, Callable[[Path], contextlib.AbstractContextManager[None]]] = {
     "start-up code that fails": lambda inner: variable("KERNELBOX_STARTUP_CODE", "1 / 0"),
     "start-up code that ends the kernel": lambda inner: variable("KERNELBOX_STARTUP_CODE", DIE),
-    "few files": lambda inner: limited(resource.RLIMIT_NOFILE, 60),
+    "few files": lambda inner: limited(resource.RLIMIT_NOFILE, descriptors_for(10)),
     "a home that cannot be written": lambda inner: limited(resource.RLIMIT_FSIZE, 0),
     "no directory": missing,
     "a link for a directory": linked,
@@ -179,12 +187,12 @@ FAULTS: dict[str, Callable[[Path], contextlib.AbstractContextManager[None]]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
-def test_no_start_that_fails_loosens_the_terms_of_a_name(
-    fault: Callable[[Path], contextlib.AbstractContextManager[None]], mortal: KernelRecord, inner: Path
-) -> None:
-    with fault(inner):
-        for face in FACES.values():
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_start_that_fails_loosens_the_terms_of_a_name(fault: str, mortal: KernelRecord, inner: Path) -> None:
+    # A command may open more files than this process, which has many open already.
+    faces = [face for name, face in FACES.items() if (name, fault) != ("command line", "few files")]
+    with FAULTS[fault](inner):
+        for face in faces:
             with pytest.raises((KernelBoxError, OSError)):
                 face()
         assert not status("mortal").alive
