@@ -164,6 +164,35 @@ COMMANDS = (
         ("kernelbox promote try-1",),
     ),
     Command(
+        "variables",
+        "show what lives in a kernel: names, types, sizes, values",
+        "_inspect:variables",
+        ("kernelbox variables demo", "kernelbox variables demo | jq -r '.variables[].name'"),
+    ),
+    Command(
+        "history",
+        "show the cells that a kernel has run",
+        "_inspect:history",
+        ("kernelbox history demo", "kernelbox history demo --last 5"),
+    ),
+    Command(
+        "files",
+        "list, read and write files as a kernel sees them",
+        "_inspect:files",
+        (
+            "kernelbox files demo",
+            "kernelbox files demo data",
+            "kernelbox files demo --read plot.png > plot.png",
+            "kernelbox files demo --write data.csv < data.csv",
+        ),
+    ),
+    Command(
+        "top",
+        "watch what kernels do and use; keys interrupt and destroy them",
+        "_top:run",
+        ("kernelbox top", "kernelbox top --json | jq '.kernels[].usage'"),
+    ),
+    Command(
         "export",
         "print what a kernel has run, with its outputs, as a Jupyter notebook",
         "_jupyter:export",

@@ -42,7 +42,8 @@ def parse(command: Command, words: list[str]) -> argparse.Namespace:
             parser.error(f"unexpected: {' '.join(map(repr, more))}")
     except UsageError as exc:
         if takes_program and unknown is None and not after:
-            raise UsageError(f"{exc}; the command of a server comes after --") from exc
+            wrong = str(exc).partition("; see `")[0]
+            raise UsageError(f"{wrong}; the command of a server comes after --") from exc
         raise
     options.program = after if takes_program else []
     choose_form(command.name, options)
@@ -55,8 +56,10 @@ def _place(parser: Parser, options: argparse.Namespace, more: list[str]) -> None
     argparse leaves over `more` of them: those that follow an option, or `--`. The first word is the kernel's name,
     unless an option names the kernel.
     """
-    first = options.names if "names" in options else [options.target, options.code]
-    words = [word for word in (first if isinstance(first, list) else [first]) if word is not None] + more
+    first = [getattr(options, name) for name in ("target", "code", "path") if name in options]
+    several = options.names if "names" in options else []
+    words = [word for word in (*(several if isinstance(several, list) else [several]), *first) if word is not None]
+    words += more
     named = [word for word in (options.name, getattr(options, "id", None)) if word is not None]
     if "code" in options:
         if not named and not words:
@@ -65,12 +68,16 @@ def _place(parser: Parser, options: argparse.Namespace, more: list[str]) -> None
             options.name = words.pop(0)
         options.code = words.pop(0) if words else None
     else:
-        if named and words:
+        if named and words and "path" not in options:
             parser.error(f"the kernel is named twice: {named[0]!r} and {words[0]!r}")
         if not named and not words and not getattr(options, "template", False):
             parser.error("the kernel's name is missing")
         most = 1 if "takes_one" in options else len(words)
-        options.names, words = named or words[:most], words[most:]
+        if not named:
+            named, words = words[:most], words[most:]
+        options.names = named
+        if "path" in options and words:
+            options.path = words.pop(0)
     if words:
         parser.error(f"unexpected: {' '.join(map(repr, words))}")
 
@@ -82,9 +89,9 @@ def choose_form(command: str, options: argparse.Namespace) -> None:
     wanted = host_variable("KERNELBOX_FORMAT") or ""
     if wanted not in ("", "text", "json"):
         raise InvalidInput("KERNELBOX_FORMAT", wanted, "use text or json")
-    on_screen = sys.stdout.isatty()
-    usual = "text" if command == "run" else wanted or (("short" if command == "exec" else "text") if on_screen else "")
-    options.form = options.form or usual or "json"
+    on_screen = "short" if command == "exec" else "text"
+    usual = "text" if command in ("run", "top") else wanted or (on_screen if sys.stdout.isatty() else "json")
+    options.form = options.form or usual
     options.pretty = options.form == "text"
 
 
@@ -250,6 +257,22 @@ def _wipe(parser: Parser) -> None:
     _pretty(parser)
 
 
+def _history(parser: Parser) -> None:
+    _one(parser)
+    parser.add_argument("--last", type=count, default=0, metavar="N", help="only this many, the last ones")
+
+
+def _files(parser: Parser) -> None:
+    parser.add_argument("names", nargs="?", metavar="NAME", help="the kernel's name")
+    parser.add_argument("path", nargs="?", metavar="DIR", help="the directory to list (the kernel's own)")
+    parser.set_defaults(takes_one=True)
+    _target(parser)
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--read", metavar="FILE", help="print a file to stdout, as it is")
+    action.add_argument("--write", metavar="FILE", help="write stdin to a file")
+    _pretty(parser)
+
+
 def _export(parser: Parser) -> None:
     parser.add_argument("names", nargs="?", metavar="NAME", help="the kernel's name")
     parser.set_defaults(takes_one=True)
@@ -347,6 +370,10 @@ _OPTIONS: dict[str, Callable[[Parser], object]] = {
     "rollback": _copying("add_rollback_options"),
     "drop": _copying("add_drop_options"),
     "promote": _copying("add_promote_options"),
+    "variables": _one,
+    "history": _history,
+    "files": _files,
+    "top": _pretty,
     "export": _export,
     "console": _console,
     "mcp": lambda parser: _servers().add_mcp_options(parser),
