@@ -49,7 +49,7 @@ def history(options: Namespace) -> int:
         print(f"kernel {kernel.name!r} has run nothing")
     else:
         now = time.time()
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for cell in cells:
             when = f"{ago(now - parse_time(cell.began_at))} ago" if cell.began_at else "-"
             rows.append((str(cell.execution_count or "-"), cell.status, when, first_line(cell.code)))
