@@ -69,8 +69,8 @@ class Usage:
         )
 
 
-class Watch:
-    """Looks at the kernels of a home, again and again."""
+class KernelSampler:
+    """Looks at the kernels of a home, and at what each has used since the last look."""
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[float, float]] = {}
@@ -93,7 +93,7 @@ class Watch:
 
 def run(options: Namespace) -> int:
     """Runs the command."""
-    watch = Watch()
+    watch = KernelSampler()
     if options.form == "json":
         emit({"kernels": [usage.to_dict() for usage in watch.look()]})
     elif sys.stdin.isatty() and sys.stdout.isatty():
@@ -118,7 +118,7 @@ def _what_runs(record: KernelRecord) -> str:
 class _Top:
     """The live table on a terminal."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: KernelSampler) -> None:
         self._watch = watch
         self._seen: list[Usage] = []
         self._chosen = ""
