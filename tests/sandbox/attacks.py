@@ -559,6 +559,7 @@ return True
         """
 pid = call(56, 220, ctypes.c_ulong(1 << 33 | 0x20000 | 17), 0, 0, 0, 0, by=holding)
 if pid == 0: libc._exit(0)
+os.kill(pid, 9)  # it may wait for a thread that was not copied
 os.waitpid(pid, 0)
 return True
 """,
@@ -578,6 +579,7 @@ return os.waitpid(child, 0)[1] == 0
         """
 pid = call(56, 220, 0x10000000 | 17, 0, 0, 0, 0, by=holding)
 if pid == 0: libc._exit(0)
+os.kill(pid, 9)  # it may wait for a thread that was not copied
 os.waitpid(pid, 0)
 return True
 """,
@@ -589,6 +591,7 @@ return True
 arguments = struct.pack('8Q', 0x10000000, 0, 0, 0, 17, 0, 0, 0)
 pid = call(435, 435, arguments, 64, by=holding)
 if pid == 0: libc._exit(0)
+os.kill(pid, 9)  # it may wait for a thread that was not copied
 os.waitpid(pid, 0)
 return True
 """,
