@@ -40,6 +40,7 @@ bench: bootstrap ## run the benchmarks
 
 docs: bootstrap ## build the documentation into site/
 	$(BIN)/zensical build --clean --strict
+	$(BIN)/python scripts/llms_txt.py
 
 lock: ## update requirements-dev.lock
 	@$(BOOTSTRAP) --lock

@@ -8,6 +8,11 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from scripts import api_reference, charts, llms_txt
+from scripts.prose import measure
+from tests.support.documentation import landing_pages
+
 import kernelbox
 from kernelbox.base._config import FORMAT_VARIABLE, TOKEN_VARIABLES, VARIABLES, KernelBoxConfig
 
@@ -83,13 +88,66 @@ def test_links_between_documents_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} → {target}"
 
 
-def test_every_page_is_on_the_site_and_in_the_readme() -> None:
+def test_every_page_is_on_the_site() -> None:
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
-    top = {page for page in pages if "/" not in page}
     (site,) = tomllib.loads((DOCS.parent / "zensical.toml").read_text()).values()
 
     assert set(_pages_of(site["nav"])) == pages
-    assert set(re.findall(r"\]\(docs/(\S+?\.md)\)", (DOCS.parent / "README.md").read_text())) == top - {"index.md"}
+
+
+def test_the_readme_leads_to_every_tutorial_and_guide() -> None:
+    linked = set(re.findall(r"\]\(docs/(\S+?\.md)\)", (DOCS.parent / "README.md").read_text()))
+    guides = {
+        page.relative_to(DOCS).as_posix() for folder in ("tutorial", "how-to") for page in (DOCS / folder).iterdir()
+    }
+
+    assert guides <= linked
+
+
+def test_the_api_reference_is_what_the_docstrings_say() -> None:
+    assert (DOCS / "reference" / "api.md").read_text() == api_reference.page()  # python scripts/api_reference.py
+
+
+def test_the_chart_shows_the_figures_of_the_page() -> None:
+    page = (DOCS / "performance.md").read_text()
+
+    assert (DOCS / "pictures" / "speed.svg").read_text() == charts.draw(page)  # python scripts/charts.py
+
+
+def test_the_list_for_models_names_every_page_with_what_it_is_for() -> None:
+    listed = dict(re.findall(r"^- \[.*?\]\((\S+)\): (.*)$", llms_txt.text(), re.MULTILINE))
+
+    assert listed.keys() == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"index.md"}
+    for page, purpose in listed.items():
+        assert re.match(r"[A-Z`].{15}", purpose), f"{page} does not begin with what it is for"
+
+
+@pytest.mark.parametrize("page", landing_pages(), ids=lambda page: page.name)
+def test_a_page_that_people_read_first_has_short_sentences_and_much_code(page: Path) -> None:
+    prose = measure(page.read_text())
+
+    assert prose.words_per_sentence < 17
+    assert prose.commas_per_sentence < 1.3
+    assert prose.blocks_per_thousand_words >= 10
+
+
+def test_troubleshooting_quotes_messages_that_the_code_has() -> None:
+    source = "\n".join(path.read_text() for path in (DOCS.parent / "src").rglob("*.py"))
+    quoted = re.findall(r"^\| `([^`]+)` \|", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+
+    assert quoted
+    for message in quoted:
+        # A message may be put together from several parts: each of its first words is in one.
+        assert message.partition("(")[0].strip() in source or message in _OF_THE_SYSTEM, message
+
+
+# What Linux and Python say, and steps of the sandbox that end in what Linux says.
+_OF_THE_SYSTEM = {
+    "Read-only file system",
+    "unshare failed: Operation not permitted",
+    "Landlock failed",
+    "use one of python3",
+}
 
 
 def _pages_of(entries: list[dict[str, object]]) -> Iterator[str]:

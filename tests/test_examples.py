@@ -25,40 +25,6 @@ def test_an_example_runs_and_prints_what_its_comments_say(path: Path, home: Path
             assert promised.strip() in done.stdout
 
 
-# Pages whose Python blocks are all complete programs.
-PAGES = ["kernel-objects.md", "own-functions.md"]
-PAGE_BLOCKS = [
-    pytest.param(block, id=f"{page}-{number}")
-    for page in PAGES
-    for number, block in enumerate(re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL), 1)
-]
-
-
-@pytest.mark.parametrize("block", PAGE_BLOCKS)
-def test_a_python_block_of_a_page_runs_and_prints_what_its_comments_say(block: str, home: Path, tmp_path: Path) -> None:
-    env = {**os.environ, "KERNELBOX_HOME": str(home)}
-    command = [sys.executable, "-c", block]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, check=False)
-
-    assert done.returncode == 0, done.stderr
-    for promised in re.findall(r"^ *print\(.*\)  # ([^\n]+)", block, re.MULTILINE):
-        assert promised.strip() in done.stdout
-
-
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-
-
-@pytest.mark.parametrize("block", BLOCKS, ids=range(1, len(BLOCKS) + 1))
-def test_a_python_block_of_the_readme_runs_when_pasted(block: str, home: Path, tmp_path: Path) -> None:
-    env = {**os.environ, "KERNELBOX_HOME": str(home)}
-    done = subprocess.run(
-        [sys.executable, "-c", block], capture_output=True, text=True, cwd=tmp_path, env=env, check=False
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
-
-
 def test_the_readme_shows_the_quickstart_example_word_for_word() -> None:
     example = (ROOT / "examples" / "quickstart.py").read_text().split("\n", 2)[2]
 

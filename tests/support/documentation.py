@@ -1,0 +1,36 @@
+"""The pages of the documentation, and the blocks in them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+# A fenced block, with the excuse above it if it cannot run here.
+_BLOCK = re.compile(r"(?:^<!-- not run: (.+) -->\n+)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page."""
+
+    language: str
+    code: str
+    excuse: str
+
+
+def all_pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+
+def blocks(page: Path) -> list[Block]:
+    return [Block(language, code, excuse) for excuse, language, code in _BLOCK.findall(page.read_text())]
+
+
+def landing_pages() -> list[Path]:
+    """Returns the pages that people read first: the README, the landing page, the tutorial and the how-to guides."""
+    folders = [page for folder in ("tutorial", "how-to") for page in sorted((DOCS / folder).glob("*.md"))]
+    return [ROOT / "README.md", DOCS / "index.md", DOCS / "quickstart.md", *folders]

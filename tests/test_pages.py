@@ -1,0 +1,67 @@
+"""Every block of the documentation runs as it stands, and prints what the page says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.documentation import ROOT, all_pages, blocks, landing_pages
+
+RUNNER = ROOT / "tests" / "support" / "run_blocks.py"
+
+# The comment behind a `print` is what it prints; "…" stands for anything.
+_PROMISE = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", all_pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_python_blocks_of_a_page_run_and_print_what_their_comments_say(
+    page: Path, home: Path, tmp_path: Path
+) -> None:
+    programs = [block.code for block in blocks(page) if block.language == "python" and not block.excuse]
+    if not programs:
+        return
+    env = {**os.environ, "KERNELBOX_HOME": str(home)}
+    done = subprocess.run(
+        [sys.executable, RUNNER],
+        input=json.dumps(programs),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=env,
+        check=True,
+    )
+
+    for program, ran in zip(programs, json.loads(done.stdout), strict=True):
+        assert not ran["failure"], f"{program}\n{ran['failure']}"
+        for promised in _PROMISE.findall(program):
+            assert re.search(_pattern(promised), ran["printed"]), f"{program}\nprinted {ran['printed']}"
+
+
+@pytest.mark.parametrize("page", landing_pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_commands_of_a_page_print_what_it_shows(page: Path, home: Path, tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "KERNELBOX_HOME": str(home), "PATH": path}
+    for block in blocks(page):
+        if block.language != "console" or block.excuse:
+            continue
+        for step in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
+            command, _, shown = step.partition("\n")
+            done = subprocess.run(
+                ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=env, check=False
+            )
+            for line in filter(None, shown.splitlines()):
+                assert re.search(_pattern(line), f"{done.stdout}{done.stderr}"), f"{command}\n{done}"
+
+
+def _pattern(text: str) -> str:
+    return re.escape(text.strip()).replace("…", ".*")
+
+
+@pytest.mark.parametrize("page", landing_pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_that_people_read_first_has_code(page: Path) -> None:
+    assert blocks(page)
