@@ -109,7 +109,7 @@ def _arguments(function: object) -> str:
     for parameter in inspect.signature(function).parameters.values():  # type: ignore[arg-type]  # functions only
         if parameter.name in ("self", "cls"):
             continue
-        star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        star = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
         names.append(f"{star}{parameter.name}{'=' if parameter.default is not parameter.empty else ''}")
     return f"({', '.join(names)})"
 
@@ -117,7 +117,7 @@ def _arguments(function: object) -> str:
 def _call(name: str, value: object) -> str:
     """Returns how a function or class is called, with its defaults."""
     # A kernel's own signature has the fields of its record; its `__init__` has what callers give.
-    callee = value.__init__ if value in _OBJECTS else value  # type: ignore[misc]
+    callee = vars(value)["__init__"] if value in _OBJECTS else value
     signature = inspect.signature(callee)  # type: ignore[arg-type]  # functions and classes
     shown, starred = [], False
     for parameter in signature.parameters.values():
