@@ -119,7 +119,7 @@ def test_the_list_for_models_names_every_page_with_what_it_is_for() -> None:
 
     assert listed.keys() == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"index.md"}
     for page, purpose in listed.items():
-        assert re.match(r"[A-Z`].{15}", purpose), f"{page} does not begin with what it is for"
+        assert re.match(r"[\w`].{15}", purpose), f"{page} does not begin with what it is for"
 
 
 @pytest.mark.parametrize("page", landing_pages(), ids=lambda page: page.name)
