@@ -108,12 +108,17 @@ def test_a_running_executor_is_its_own_copy_and_goes_on(home: Path) -> None:
     run(check)
 
 
-def test_kernel_objects_jobs_and_pools_are_their_own_copies(home: Path) -> None:
+def test_kernel_objects_jobs_and_pools_are_their_own_copies(home: Path, tmp_path: Path) -> None:
+    go_on = tmp_path / "go on"
+    os.mkfifo(go_on)
     with Kernel() as kernel, Pool(1) as pool:
-        job = kernel.submit("1 + 1")
+        # The thread of jobs opens files until the cell runs, and closes them when it has ended.
+        job = kernel.submit(f"print('running', flush=True); open({str(go_on)!r}).read()\n1 + 1")
+        assert next(job.events())
         for handle in (kernel, job, pool, kernel.files):
             assert copy.deepcopy(handle) is handle
             copied_without_harm(handle)
+        go_on.write_text("")
         assert job.result().return_value == "2"
         assert kernel.execute("2").return_value == "2"
 

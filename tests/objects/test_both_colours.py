@@ -52,7 +52,7 @@ def colour(request: pytest.FixtureRequest, home: Path) -> Iterator[Colour]:
 def seen(result: ExecutionResult) -> dict[str, Any]:
     """What two results of the same cell have in common: not the time, and not what the kernel is called."""
     told = result.to_dict()
-    for name in ("duration_ms", "execution_count", "kernel_id", "name"):
+    for name in ("duration_ms", "execution_count", "kernel_id", "name", "execution_id"):
         told.pop(name, None)
     return told
 
