@@ -27,7 +27,6 @@ from IPython.core.events import EventManager, available_events
 from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
 from IPython.core.macro import Macro
 from IPython.core.payload import PayloadManager
-from IPython.core.profiledir import ProfileDir
 from traitlets import Any as AnyTrait
 from traitlets import Integer, Type
 from traitlets.config import Config
@@ -50,6 +49,7 @@ from kernelbox.guest.shell._magics import (
     IpykernelFinder,
     PagerMagics,
 )
+from kernelbox.guest.shell._profile import LazyProfile, Stored, storing_nothing
 from kernelbox.guest.shell._shell_commands import Commands, Scripts
 from kernelbox.guest.shell._traceback import format_exception, format_value
 from kernelbox.wire._bounded import bound, value_limit
@@ -67,20 +67,6 @@ _LAST_COUNT = 2**53
 _SPECIAL = re.compile(r"[%!?\\]|\A\s|^\s*[,;/]|>>>|\.\.\.|In \[", re.MULTILINE)
 
 _FIRST_WORD = re.compile(r"\w+")
-
-
-class LazyProfile(ProfileDir):
-    """A profile directory that is not created before something is stored in it, so a kernel leaves HOME alone."""
-
-    def _mkdir(self, path: str, mode: int | None = None) -> bool:
-        return False
-
-    def check_dirs(self) -> None:
-        """Creates nothing."""
-
-    def place(self, path: str) -> None:
-        """Sets where `%store` and the like keep things, without the check that makes the directory."""
-        self._trait_values["location"] = path
 
 
 class Compiler(CachingCompiler):
@@ -106,7 +92,7 @@ class Hooks(EventManager):
                 super().trigger(event, *args, **kwargs)
 
 
-class ZMQInteractiveShell(InteractiveShell, Commands):
+class ZMQInteractiveShell(Stored, InteractiveShell, Commands):
     """Runs cells; what they write, show and raise goes to the kernel that owns it."""
 
     compiler_class = Type(Compiler)
@@ -114,7 +100,6 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
     displayhook_class = Type(ResultHook)
     display_pub_class = Type(Publisher)
     inspector_class = Type(FileInspector)
-    profile_dir: LazyProfile
     payload_manager: PayloadManager
     display_pub: Publisher
     displayhook: ResultHook
@@ -130,7 +115,8 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
         config.HistoryManager.hist_file = ":memory:"  # what it would be without a database
         config.IPKernelApp.connection_file = ""  # tqdm looks for this key
         self._running: list[Any] = []  # asked for already while the shell is built
-        super().__init__(config=config, ipython_dir="", profile_dir=LazyProfile(), colors="nocolor", **kwargs)
+        with storing_nothing():
+            super().__init__(config=config, ipython_dir="", profile_dir=LazyProfile(), colors="nocolor", **kwargs)
         self.error: BaseException | None = None
         self.in_cell = False
         self.exit_requested = False
