@@ -17,7 +17,7 @@ def mib(size: int) -> str:
 
 ROWS = {
     "`outputs`": f"the first and the last {_transcript._ITEMS}; {mib(_transcript.ROOM)} of memory",
-    "`return_value`": f"{_bounded._WHOLE_VALUE:,} characters or the limit, whichever is more, and never more than "
+    "`return_value`": f"{_bounded.WHOLE_VALUE:,} characters or the limit, whichever is more, and never more than "
     f"{_bundle._LONGEST_TEXT:,}",
     "an error": f"never more than {_schema.MAX_ERROR:,} characters each",
     "one display": f"{_schema.MAX_MIME_TYPES} MIME types, {_bundle._TEXT_ROOM:,} characters, {_json.MAX_VALUES:,} JSON "

@@ -11,7 +11,7 @@ keep_builtins(globals())
 
 # Programs read a cell's value and an exception's message, and half of one is useless to them. They are kept whole up to
 # this many characters, even if the limit for text that people and models read is lower.
-_WHOLE_VALUE = 1_000_000
+WHOLE_VALUE = 1_000_000
 
 # Below this limit a whole line about the cut would take more than half of it, so one character replaces the line.
 _SMALL = 64
@@ -102,7 +102,7 @@ def bound(text: str, limit: int) -> str:
 
 def value_limit(limit: int) -> int:
     """Returns how many characters of a value are kept when text is cut to `limit`; 0 keeps all."""
-    return max(limit, _WHOLE_VALUE) if limit > 0 else 0
+    return max(limit, WHOLE_VALUE) if limit > 0 else 0
 
 
 def cut_notice(cut: int, limit: int) -> str:

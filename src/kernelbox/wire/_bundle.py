@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 
-from kernelbox.wire._bounded import bound, value_limit
+from kernelbox.wire._bounded import WHOLE_VALUE, bound
 from kernelbox.wire._builtins import keep_builtins
-from kernelbox.wire._json import MAX_VALUES, Converter, TooLarge, exact
+from kernelbox.wire._json import MAX_VALUES, Converter, TooLarge
 from kernelbox.wire._messages import Display
 from kernelbox.wire._schema import MAX_DISPLAY_ID, MAX_MIME_TYPE, MAX_MIME_TYPES
 
@@ -52,7 +52,7 @@ def build_display(
     Raises TypeError and ValueError for anything that is not a bundle or has no form in JSON. Exceptions of user code
     that produces the parts pass through.
     """
-    bundle, parts = _Bundle(text_limit, value_limit(text_limit)), _check_dict(data)
+    bundle, parts = _Bundle(text_limit), _check_dict(data)
     if dict.__contains__(parts, _PLAIN):
         bundle.add(_PLAIN, dict.__getitem__(parts, _PLAIN))  # before others take its room
     for mime, value in dict.items(parts):
@@ -72,13 +72,13 @@ def build_display(
 class _Bundle:
     """Collects the parts of a display and leaves out those that have no room."""
 
-    def __init__(self, text_limit: int, plain_limit: int) -> None:
-        """`plain_limit` is for text/plain: a cell's return value, or what the log keeps and the result cuts."""
+    def __init__(self, text_limit: int) -> None:
         self.texts: dict[str, Any] = {}
         self.blobs: dict[str, bytes] = {}
         self.cut = False
         self._limit = min(text_limit, _LONGEST_TEXT) if text_limit > 0 else _LONGEST_TEXT
-        self._plain_limit = min(plain_limit, _LONGEST_TEXT) if plain_limit > 0 else _LONGEST_TEXT
+        # Plain text is a cell's value, or kept whole in the log and cut by the host.
+        self._plain_limit = max(self._limit, WHOLE_VALUE)
         self._text_room = _TEXT_ROOM
         self._blob_room = _BLOB_ROOM
         self._value_room = MAX_VALUES
@@ -91,17 +91,17 @@ class _Bundle:
     def add(self, mime: object, value: object) -> None:
         if not issubclass(type(mime), str):
             raise TypeError(f"a MIME type is a string, not {mime!r:.80}")
-        mime = exact(mime)
+        mime = str.__str__(mime)  # a subclass would have the user's methods
         if len(mime) > MAX_MIME_TYPE:
             self.cut = True
         elif issubclass(type(value), bytes | bytearray | memoryview):
             self._add_bytes(mime, value)
         elif not issubclass(type(value), str):
             self._add_json(mime, value)
-        elif mime in _BINARY and (blob := _decode(exact(value))) is not None:
+        elif mime in _BINARY and (blob := _decode(str.__str__(value))) is not None:
             self._add_bytes(mime, blob)
         else:
-            self._add_text(mime, exact(value))
+            self._add_text(mime, str.__str__(value))
 
     def describe(self, metadata: object) -> dict[str, Any]:
         """Returns the metadata, or none of it if it is too large."""
@@ -163,7 +163,7 @@ def _check_dict(bundle: object) -> dict[Any, Any]:
 
 
 def _check_display_id(display_id: object) -> str:
-    text = exact(display_id if issubclass(type(display_id), str) else str(display_id))
+    text = str.__str__(display_id if issubclass(type(display_id), str) else str(display_id))
     if len(text) > MAX_DISPLAY_ID:
         raise ValueError(f"a display_id has at most {MAX_DISPLAY_ID:,} characters, not {len(text):,}")
     return text

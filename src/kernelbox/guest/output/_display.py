@@ -27,6 +27,9 @@ _IN_ONE_LINE = frozenset({int, str, bytes})
 # In bits. Python may refuse to show a longer one, and IPython shows that as an error.
 _LONGEST_INT = 2000
 
+# Characters of a value that `%history -o` shows.
+_REMEMBERED = 1000
+
 
 class DisplayFormatter(formatters.DisplayFormatter):
     """IPython's formatter, with a short way for plain values: IPython would ask ten formatters for nothing.
@@ -140,9 +143,10 @@ class ResultHook(DisplayHook):
     def log_output(self, format_dict: dict[str, Any]) -> None:
         """Remembers the text for `%history -o`, not the whole bundle: that would pin every picture shown."""
         if "text/plain" in format_dict:
-            text = bound(str(format_dict["text/plain"]), 1000)
+            text = str(format_dict["text/plain"])
             assert self.shell is not None
-            self.shell.history_manager.output_hist_reprs[self.prompt_count] = text
+            kept = text if len(text) <= _REMEMBERED else bound(text, _REMEMBERED)
+            self.shell.history_manager.output_hist_reprs[self.prompt_count] = kept
 
     def finish_displayhook(self) -> None:
         self._is_active = False

@@ -27,6 +27,8 @@ def json_value(value: object) -> str:
     It is JSON if it and all its parts are exactly str, int, float, bool, None, list, or dict with str as keys. A
     subclass, a tuple or a nan is not. No code of the user's runs.
     """
+    if type(value) is int and value.bit_length() <= _LONGEST_INT:
+        return int.__repr__(value)
     if type(value) not in _SIMPLE and type(value) is not list and type(value) is not dict:
         return ""
     try:
