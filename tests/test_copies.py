@@ -114,7 +114,7 @@ def test_kernel_objects_jobs_and_pools_are_their_own_copies(home: Path, tmp_path
     with Kernel() as kernel, Pool(1) as pool:
         # The thread of jobs opens files until the cell runs, and closes them when it has ended.
         job = kernel.submit(f"print('running', flush=True); open({str(go_on)!r}).read()\n1 + 1")
-        assert next(job.events())
+        assert next(job.events()) is not None
         for handle in (kernel, job, pool, kernel.files):
             assert copy.deepcopy(handle) is handle
             copied_without_harm(handle)

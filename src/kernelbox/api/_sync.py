@@ -8,6 +8,7 @@ from kernelbox.api._configured import kernels, kernels_of_all_homes, warn_on_loo
 from kernelbox.api._kernel_object import choose_tools
 from kernelbox.base._errors import KernelNotFound, StoreFailed
 from kernelbox.base._suggestions import suggest_arguments
+from kernelbox.core import _every_kernel
 from kernelbox.core._arguments import check_key
 from kernelbox.core._cell_options import CellOptions, cell_options
 from kernelbox.core._options import NO_OPTIONS, KernelOptions, choose_sandbox
@@ -183,7 +184,7 @@ def list_kernels(*, all_homes: bool = False) -> list[KernelRecord]:
     from kernelbox.host.engines._limiting import measured
 
     if not all_homes:
-        return measured(kernels().all())
+        return measured(_every_kernel.list_all(kernels()))
     return [*measured([kernel for here in kernels_of_all_homes() for kernel in _objects(here)])]
 
 
@@ -191,7 +192,7 @@ def _objects(here: Kernels) -> list[KernelRecord]:
     from kernelbox.api._kernel import Kernel
 
     try:
-        return [Kernel.of(here, record, NO_OPTIONS) for record in here.all()]
+        return [Kernel.of(here, record, NO_OPTIONS) for record in _every_kernel.list_all(here)]
     except StoreFailed:
         return []  # a copy, or another machine's: it cannot be used, and `doctor` says why
 
@@ -231,7 +232,7 @@ def wipe(*, stale: bool = False, all_homes: bool = False) -> list[str]:
     ended = []
     for here in kernels_of_all_homes() if all_homes else [kernels()]:
         try:
-            ended += here.cull() if stale else here.wipe()
+            ended += _every_kernel.cull(here) if stale else _every_kernel.wipe(here)
         except StoreFailed:
             if not all_homes:
                 raise

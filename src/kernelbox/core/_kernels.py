@@ -1,23 +1,22 @@
-"""Kernels: find, open, list, interrupt, restart, destroy. Everything that changes a kernel's life goes through here."""
+"""Kernels: find, open, interrupt, restart, destroy. Everything that changes a kernel's life goes through here."""
 
 from __future__ import annotations
 
 import contextlib
-import time
 
 from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound, StoreFailed
 from kernelbox.base._owning import Handle
 from kernelbox.core._arguments import check_name
-from kernelbox.core._condition import Condition, describe_loss, died_with_owner
+from kernelbox.core._condition import Condition, describe_loss
+from kernelbox.core._every_kernel import note_held
 from kernelbox.core._kernel_handle import ConnectionPool, KernelHandle
 from kernelbox.core._options import NO_OPTIONS, KernelOptions
 from kernelbox.core._starting import check_start, new_record, start
 from kernelbox.core._terms import require_directory, terms_after, terms_of, withheld
-from kernelbox.host._engines import ENGINES, engine_named
+from kernelbox.host._engines import engine_named
 from kernelbox.host.files._home import Home
 from kernelbox.host.store._cell_files import note_loss
 from kernelbox.host.store._checkpoint_files import has_checkpoints
-from kernelbox.host.store._death_notes import CAUSE_PATIENCE
 from kernelbox.host.store._record import RESTART_FAILED, KernelRecord
 from kernelbox.host.store._store import open_store
 from kernelbox.wire._layout import is_kernel_id
@@ -30,11 +29,8 @@ if TYPE_CHECKING:
     from kernelbox.wire._messages import Execute
     from kernelbox.wire._results import ExecutionResult
 
-# How many kernels are destroyed at a time: most of it is waiting for them to end.
-_DESTROYED_AT_ONCE = 8
-
-# A kernel that leaves runs its exit functions in this time.
-_LEAVE_PATIENCE = 0.5
+# Seconds that a kernel has to log the end of its last cell before it is restarted: some clients restart at once.
+_LOG_PATIENCE = 0.2
 
 
 class Kernels(Handle):
@@ -89,21 +85,8 @@ class Kernels(Handle):
         from kernelbox.host.engines._limiting import measured
 
         record = self.get(key)
-        self.note_held([record])
+        note_held(self, [record])
         return measured([record])[0]
-
-    def note_held(self, records: list[KernelRecord]) -> None:
-        """Says of kernels that a thread holds that they are running; most need not be asked."""
-
-        def note(record: KernelRecord) -> bool:
-            held = not self.kernel(record).answers() and self.condition.refresh(record).status == "idle"
-            if held:
-                record.status = "running"
-            return held
-
-        doubtful = [record for record in records if self.condition.may_be_held(record)]
-        if doubtful:
-            _side_by_side(note, doubtful)
 
     def settled(self, kernel_id: str) -> KernelRecord | None:
         """Returns the record of an id as it is when no other process is starting, restarting or destroying it."""
@@ -129,26 +112,6 @@ class Kernels(Handle):
     def environment_given(self, kernel_id: str) -> dict[str, str] | None:
         """Returns what this process has opened a kernel with, None if it has given it none."""
         return self._environments.get(kernel_id)
-
-    def all(self) -> list[KernelRecord]:
-        """Returns every kernel, oldest first, as it is now."""
-        deadline = time.monotonic() + CAUSE_PATIENCE  # for all the dead together
-        records = [self.condition.refresh(record, patience=deadline - time.monotonic()) for record in self.store.all()]
-        records = [record for record in _leading(records) if not self._remove_without_owner(record)]
-        self.note_held(records)
-        return records
-
-    def _remove_without_owner(self, record: KernelRecord) -> bool:
-        """Removes the record of a kernel that died with its owner: no process is left that could be told."""
-        if not died_with_owner(record):
-            return False
-        with self.store.locking(*record.names):
-            current = self.find(record.kernel_id)
-            if current is not None and not died_with_owner(current):
-                return False
-            if current is not None:
-                self.discard(current, "its owner has ended")
-            return True
 
     # -- opening ---------------------------------------------------------------------------------------------
 
@@ -352,6 +315,8 @@ class Kernels(Handle):
             current.lost_executions = []
             cause = current.death if current.status == "dead" and current.death else reason
             was_unreachable = self.condition.is_unreachable(current)
+            if current.status == "idle" and current.engine == "kernelbox":
+                KernelHandle(self, current, starting=True).ask("is_complete", {"code": ""}, patience=_LOG_PATIENCE)
             current.status = "unknown"
             if not was_unreachable:
                 self.store.save(current)  # before its process is gone: others wait for a start, and see no death
@@ -386,39 +351,10 @@ class Kernels(Handle):
         """Ends a kernel, its children and its files; returns whether there was one."""
         check_name(key)
         record = self.find(key)
-        return record is not None and self._destroy(record, reason)
+        return record is not None and self.destroy_record(record, reason)
 
-    def wipe(self) -> list[str]:
-        """Destroys every kernel, and ends the templates; returns the ids of the kernels."""
-        records = self.store.all()
-        failures: list[StoreFailed] = []
-
-        def destroy(record: KernelRecord) -> bool:
-            try:
-                return self._destroy(record, "destroyed", publish=False)
-            except StoreFailed as exc:
-                failures.append(exc)  # the others are destroyed all the same
-                return False
-
-        gone = _side_by_side(destroy, records)
-        self.store.publish_all()
-        self._tidy()
-        if failures:
-            raise failures[0]
-        return [record.kernel_id for record, destroyed in zip(records, gone, strict=True) if destroyed]
-
-    def tidy(self) -> None:
-        """Ends the templates if no kernel is left."""
-        if not self.store.all():
-            self._tidy()
-
-    def _tidy(self) -> None:
-        self.store.sweep()
-        with contextlib.suppress(FileNotFoundError), self.store.runtime() as runtime:
-            for name in ENGINES:
-                engine_named(name).tidy(runtime, self.store.secret())
-
-    def _destroy(self, record: KernelRecord, reason: str, *, publish: bool = True) -> bool:
+    def destroy_record(self, record: KernelRecord, reason: str, *, publish: bool = True) -> bool:
+        """Like `destroy`, for a record that has been read; without `publish` the registry is left to the caller."""
         with self.store.locking(*record.names):
             current = self.store.get(record.kernel_id)
             if current is None:
@@ -433,21 +369,6 @@ class Kernels(Handle):
         for other in self.store.namesakes(record):
             if not self.condition.refresh(other).alive:
                 self.discard(other, "replaced")
-
-    def cull(self) -> list[str]:
-        """Ends the kernels that are stale, and returns their ids; each name tells so when it is next used.
-
-        The kernel itself decides, between cells: one that has become busy meanwhile is left alone.
-        """
-        stale = [record for record in self.all() if record.stale]
-        return [record.kernel_id for record in stale if self._cull(record)]
-
-    def _cull(self, record: KernelRecord) -> bool:
-        if not self.condition.refresh(record).stale:
-            return False
-        if self.kernel(record).ask("leave", {"unused_for": self.config.kernel_idle_timeout}) is not None:
-            return False
-        return engine_named(record.engine).wait(record, _LEAVE_PATIENCE)
 
     def end_process(self, record: KernelRecord, reason: str) -> None:
         """Ends the process of a record, its checkpoints and what it started; the caller holds the lock of its name."""
@@ -473,24 +394,3 @@ def _with_walls(record: KernelRecord, options: KernelOptions) -> KernelRecord:
     if differences := options.walls_differences(record):
         raise KernelExists(record.name, differences)
     return record
-
-
-def _leading(records: list[KernelRecord]) -> list[KernelRecord]:
-    """Returns records, oldest first, without the dead whose name another one has: it is taking their place."""
-    leading = {name: record for record in records for name in record.names}
-    return [record for record in records if record.status != "dead" or leading[record.name] is record]
-
-
-def _side_by_side(function: Callable[[KernelRecord], bool], records: list[KernelRecord]) -> list[bool]:
-    """Calls a function, which waits most of the time, for several records at once."""
-    if len(records) <= 1:
-        return list(map(function, records))
-    try:
-        from concurrent.futures import ThreadPoolExecutor
-
-        pool = ThreadPoolExecutor(_DESTROYED_AT_ONCE)
-        pool.submit(int).result()
-    except RuntimeError:  # the interpreter is ending, and starts no more threads
-        return list(map(function, records))
-    with pool:
-        return list(pool.map(function, records))

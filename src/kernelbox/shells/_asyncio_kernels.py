@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from kernelbox.base._errors import KernelBusy, KernelDied, KernelExists, KernelNotFound, LimitReached
 from kernelbox.base._limits import check_limits
 from kernelbox.base._owning import Handle
+from kernelbox.core import _every_kernel
 from kernelbox.core._arguments import check_key, check_name
 from kernelbox.core._executor_values import read_variables
 from kernelbox.core._options import NO_OPTIONS, KernelOptions
@@ -115,7 +116,7 @@ class AsyncKernels(Handle):
 
     async def all(self) -> list[KernelRecord]:
         """Returns every kernel, oldest first, as it is now."""
-        return [self._shown(record) for record in await in_thread(self._kernels.all)]
+        return [self._shown(record) for record in await in_thread(_every_kernel.list_all, self._kernels)]
 
     async def measured(self, records: list[KernelRecord]) -> list[KernelRecord]:
         """Fills in what each live kernel uses."""
@@ -307,7 +308,7 @@ class AsyncKernels(Handle):
 
     async def wipe(self) -> list[str]:
         """Destroys every kernel; returns their ids."""
-        return await in_thread(self._kernels.wipe)
+        return await in_thread(_every_kernel.wipe, self._kernels)
 
     async def end_own(self) -> None:
         """Destroys the kernels that end with this process, rather than have them end after it."""
@@ -320,7 +321,7 @@ class AsyncKernels(Handle):
 
     async def tidy(self) -> None:
         """Ends the warm template if no kernel is left."""
-        await in_thread(self._kernels.tidy)
+        await in_thread(_every_kernel.tidy, self._kernels)
 
     async def close_tools(self) -> None:
         """Ends the sessions with tool servers; the next call of a tool opens others."""

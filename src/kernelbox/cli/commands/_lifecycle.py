@@ -13,6 +13,7 @@ from kernelbox.base._errors import InvalidInput, KernelBoxError, KernelNotFound
 from kernelbox.base._limits import parse_limits
 from kernelbox.base._text import escape
 from kernelbox.cli.terminal._output import emit, say
+from kernelbox.core._every_kernel import list_all
 from kernelbox.core._options import choose_sandbox
 from kernelbox.host.engines._limiting import measured
 from kernelbox.wire._layout import LOG, TEMPLATE
@@ -54,7 +55,7 @@ def show_all(options: Namespace) -> int:
     here = kernels()
     if options.all:
         return _show_everywhere(options)
-    records = here.all()
+    records = list_all(here)
     if options.only_names:  # for completion scripts; a name that cannot be seen cannot be chosen
         print("\n".join(record.name for record in records if record.name.isprintable()))
         return 0
