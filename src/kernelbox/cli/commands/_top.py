@@ -17,6 +17,7 @@ from kernelbox.cli.commands._inspect import first_line, show_size
 from kernelbox.cli.terminal._output import emit
 from kernelbox.cli.terminal._pretty import paint
 from kernelbox.cli.terminal._tables import STATUS_COLORS, ago, format_table, print_table, width_of
+from kernelbox.core._every_kernel import list_all
 from kernelbox.host.engines._limiting import measured
 from kernelbox.host.store._record import parse_time
 from kernelbox.wire._values import dataclass
@@ -78,7 +79,7 @@ class KernelSampler:
     def look(self) -> list[Usage]:
         """Returns what the kernels do now."""
         here, now = kernels(), time.monotonic()
-        records = measured(here.all())
+        records = measured(list_all(here))
         found = []
         for record in records:
             seconds = (record.usage or {}).get("cpu", 0.0)
