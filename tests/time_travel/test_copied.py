@@ -179,3 +179,15 @@ def test_a_copy_can_start_programs_threads_and_processes(here: KernelRecord) -> 
         run(kernel, "import threading; t = threading.Thread(target=print, args=('t',)); t.start(); t.join()")
         code = "import os\npid = os.fork()\nif pid == 0: os._exit(5)\nos.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])"
         assert value(kernel, code) == "5"
+
+
+def test_a_file_that_its_library_closes_in_forks_is_closed_in_a_copy(here: KernelRecord, tmp_path: Path) -> None:
+    (tmp_path / "font").write_text("glyphs")
+    run(here, "import os; font = open('font'); os.register_at_fork(after_in_child=lambda: font.close())")
+    checkpoint(here)
+    first = branch(here, "first")
+    run(first, "font = open('font')")
+    second = branch(first, "second")
+    rollback(here)
+    assert [value(kernel, "font.closed") for kernel in (here, first, second)] == ["True", "False", "True"]
+    assert value(first, "font.read()") == "'glyphs'"

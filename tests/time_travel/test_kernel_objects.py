@@ -83,7 +83,7 @@ def test_what_cannot_be_copied_or_called_so_is_refused(colour: Colour) -> None:
         colour.call(kernel.branch)
     with pytest.raises(InvalidInput, match="timeout"):
         colour.call(kernel.checkpoint, timeout="soon")
-    with pytest.raises(TypeError, match="did you mean 'label'"):
+    with pytest.raises(TypeError, match="id you mean 'label'"):
         colour.call(kernel.checkpoint, labl="x")
     thread = "threading.Thread(target=time.sleep, args=(1e6,), daemon=True)"
     colour.call(kernel.execute, f"import threading, time; {thread}.start()")

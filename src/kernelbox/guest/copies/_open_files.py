@@ -42,6 +42,7 @@ class _Opened:
     """A descriptor and what it takes to renew it: the position in a file, or what an epoll watches."""
 
     fd: int
+    identity: tuple[int, int]
     kind: str
     flags: int
     inheritable: bool
@@ -61,7 +62,8 @@ class UserFiles:
                     self._look(int(name))
 
     def _look(self, fd: int) -> None:
-        mode, target = os.fstat(fd).st_mode, os.readlink(f"/proc/self/fd/{fd}")
+        found, target = os.fstat(fd), os.readlink(f"/proc/self/fd/{fd}")
+        mode, identity = found.st_mode, (found.st_dev, found.st_ino)
         flags, inheritable = fcntl.fcntl(fd, fcntl.F_GETFL), not fcntl.fcntl(fd, fcntl.F_GETFD)
         position, watched = 0, tuple[tuple[int, int], ...]()
         if target.startswith(_GPUS):
@@ -87,7 +89,7 @@ class UserFiles:
             return
         else:
             kind = "other"
-        self._opened.append(_Opened(fd, kind, flags, inheritable, position, watched))
+        self._opened.append(_Opened(fd, identity, kind, flags, inheritable, position, watched))
 
     def flush(self) -> None:
         """Has what cells have written, and Python has not passed on, written once: by the original."""
@@ -104,12 +106,13 @@ class UserFiles:
 
     def renew(self) -> None:
         """Puts new files behind the numbers of the old; called in the copy."""
-        for each in self._opened:
+        still_open = [each for each in self._opened if _is_still_open(each)]
+        for each in still_open:
             try:
                 put_behind(each.fd, self._open_again(each), inheritable=each.inheritable)
             except OSError:
                 put_behind(each.fd, _dead_end(_STREAM), inheritable=each.inheritable)
-        for each in self._opened:
+        for each in still_open:
             if each.kind == "epoll":
                 _fill(each.fd, each.watched)
 
@@ -135,6 +138,16 @@ def renew_epoll(fd: int, watched: dict[int, int]) -> None:
     """Puts an epoll of our own behind the number of one that the original uses, too."""
     put_behind(fd, _new_epoll())
     _fill(fd, tuple(watched.items()))
+
+
+def _is_still_open(opened: _Opened) -> bool:
+    """Tells whether a descriptor is what it was. Libraries close some of theirs in a fork, as matplotlib does its fonts
+    (os.register_at_fork)."""
+    try:
+        found = os.fstat(opened.fd)
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == opened.identity
 
 
 def _is_database(fd: int, target: str, flags: int) -> bool:
