@@ -62,6 +62,7 @@ ROOMS = {
     "sandbox": Room(ours=("wire", "base")),
     "host/process": Room(ours=("wire", "usage", "base")),
     "host/files": Room(ours=("wire", "base", "sandbox", "host.process")),
+    "host/pythons": Room(ours=("wire", "base", "host.process")),
     "host/store": Room(ours=("wire", "base", "host.process", "host.files")),
     "host/engines": Room(ours=("wire", "usage", "base", "sandbox", "host.process", "host.files", "host.store")),
     "host": Room(ours=("base",)),

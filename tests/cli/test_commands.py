@@ -383,7 +383,7 @@ def test_pretty_prints_what_a_person_wants_to_read(home: Path) -> None:
     assert "ZeroDivisionError: division by zero" in failed.stderr
     assert "\x1b" not in failed.stderr
     table = kernelbox("list", "--pretty").stdout.splitlines()
-    head = ["NAME", "STATUS", "PID", "AGE", "LAST USED", "CELLS", "MEMORY", "CPU", "SANDBOX", "DIRECTORY"]
+    head = ["NAME", "STATUS", "PID", "AGE", "LAST USED", "CELLS", "MEMORY", "CPU", "SANDBOX", "PYTHON", "DIRECTORY"]
     assert re.split(r"\s\s+", table[0]) == head
     row = dict(zip(head, re.split(r"\s\s+", table[1]), strict=True))
     assert (row["NAME"], row["STATUS"], row["SANDBOX"]) == ("demo", "idle", "-")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import os
 import shutil
 import signal
-import site
 import subprocess
 import sys
 import time
@@ -17,6 +17,7 @@ import pytest
 from tests.support.cells import Running, eventually, parent_of, run, value, wait_for_end
 
 from kernelbox import destroy, get_or_create, restart
+from kernelbox.base._pythons import own_interpreter
 from kernelbox.guest._descriptors import read_file
 from kernelbox.host.engines._spawning import write_secret
 from kernelbox.host.engines.own import _warm_template as _template
@@ -74,15 +75,13 @@ print(kernelbox.execute(kernelbox.get_or_create("last"), "import installed_later
     assert (done.stdout, done.stderr) == ("42\n42\nModuleNotFoundError\n", "")
 
 
-def test_a_path_file_that_appears_changes_or_goes_is_noticed_in_a_folder_known_for_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
+def test_a_path_file_that_appears_changes_or_goes_is_noticed_in_a_folder_known_for_long(tmp_path: Path) -> None:
+    python = dataclasses.replace(own_interpreter(), folders=(str(tmp_path),))
     seen = []
 
     def look() -> None:
-        stamps = import_stamps()
-        assert stamps == import_stamps()
+        stamps = import_stamps(python)
+        assert stamps == import_stamps(python)
         seen.append(stamps)
 
     def look_later() -> None:

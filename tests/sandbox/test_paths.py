@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import pwd
@@ -20,6 +21,7 @@ from tests.support.strategies import untimed
 
 from kernelbox import StartFailed, destroy, execute, get_or_create, wipe
 from kernelbox.base._environment import scrubbed_environment
+from kernelbox.base._pythons import own_interpreter
 from kernelbox.guest.walls._system_calls import Unarmed, place
 from kernelbox.host.engines.own._sandboxed import names_writable
 from kernelbox.sandbox import _paths
@@ -273,12 +275,10 @@ def test_a_hook_that_is_a_link_cannot_be_replaced(home: Path, workspace: Path) -
 
 
 @needs_linux
-def test_the_virtual_environment_in_the_working_directory_stays_as_it_is(
-    home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_virtual_environment_in_the_working_directory_stays_as_it_is(home: Path, workspace: Path) -> None:
     make(workspace, ".venv/lib/site.py")
-    monkeypatch.setattr("sys.prefix", str(workspace / ".venv"))
-    rules = rules_for(workspace)
+    python = dataclasses.replace(own_interpreter(), prefixes=(str(workspace / ".venv"),))
+    rules = find_rules(SandboxConfig(), Surroundings(str(workspace), interpreter=python))
     assert state_of(str(workspace / ".venv/lib"), rules) == "read"
 
 

@@ -656,7 +656,7 @@ def deep_and_closed(record: dict[str, Any]) -> str:
 
 
 def too_large(record: dict[str, Any]) -> str:
-    return json.dumps({**record, "unknown": "x" * 700_000})
+    return json.dumps({**record, "unknown": "x" * 1_000_000})
 
 
 def endless_number(record: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from kernelbox.core._arguments import (
     check_language,
     check_output_limit,
     check_path,
+    check_python,
     check_seconds,
     check_switch,
 )
@@ -89,6 +90,7 @@ class CodeExecutor(Handle):
         sandbox: bool = False,
         sandbox_config: str | os.PathLike[str] | None = None,
         sandbox_level: SandboxLevel | None = None,
+        python: str | os.PathLike[str] | None = None,
         log_level: str = "WARNING",
         ipybox: bool = False,
         tool_server_host: str | None = None,
@@ -123,6 +125,7 @@ class CodeExecutor(Handle):
         self.ipybox = check_switch("ipybox", ipybox)
         self._report_changes = check_switch("report_changes", report_changes)
         self.limits = check_limits(limits)
+        self.python = check_python(python)
         self.connect_timeout = check_seconds("connect_timeout", connect_timeout)
         self._mcp_servers = mcp_servers
         self._executor = self._make_executor()
@@ -328,6 +331,7 @@ class CodeExecutor(Handle):
             limits=self.limits,
             sandbox=self._rules,
             guarded=self.require_shell_escape,
+            python=self.python,
         )
 
     def _cell_options(

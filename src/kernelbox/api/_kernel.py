@@ -44,7 +44,7 @@ class Kernel(KernelObject):
 
     It is opened when the object is made. A private kernel ends with the `with` block, or with this process. A named one
     lives until it is destroyed, so other processes can use it by its name; `destroy=True` ends it with the block too.
-    `cwd` to `sandbox_level` describe the kernel as in `get_or_create`. `timeout` to `budget` are defaults
+    `cwd` to `python` describe the kernel as in `get_or_create`. `timeout` to `budget` are defaults
     for its cells.
 
     The object goes by the name. A kernel that died reports that once; the next cell opens a fresh one.
@@ -65,6 +65,7 @@ class Kernel(KernelObject):
         limits: Limits | Mapping[str, object] | None = None,
         sandbox: Sandbox | None = None,
         sandbox_level: SandboxLevel | None = None,
+        python: str | os.PathLike[str] | None = None,
         timeout: float | None = None,
         images_dir: str | os.PathLike[str] | None = None,
         approve: Approve | None = None,
@@ -76,7 +77,7 @@ class Kernel(KernelObject):
     ) -> None:
         warn_on_loop("Kernel()")
         chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
-        options = KernelOptions(session_name, tags, cwd, env, "kernel", kernel_type, limits, chosen)
+        options = KernelOptions(session_name, tags, cwd, env, "kernel", kernel_type, limits, chosen, python=python)
         defaults = CellDefaults(timeout, images_dir, policy, output_char_limit, budget, choose_tools(tools))
         super().__init__(name, options, defaults, destroy=destroy)
         self._approve = check_approve(approve)

@@ -48,6 +48,7 @@ def get_or_create(
     limits: Limits | Mapping[str, object] | None = None,
     sandbox: Sandbox | None = None,
     sandbox_level: SandboxLevel | None = None,
+    python: str | os.PathLike[str] | None = None,
 ) -> Kernel:
     """Returns the live kernel of a name, a new one if there is none. It is a KernelRecord with methods.
 
@@ -56,10 +57,11 @@ def get_or_create(
     With `sandbox` a new kernel is confined before it runs any code: True for the default (it can write its working
     directory and has no network), the path of a configuration file, or a dict of what would be in one; it raises
     StartFailed where that cannot be done. `sandbox_level="srt"` has it confined by sandbox-runtime as well, whose proxy
-    lets it reach the domains that the configuration allows. See docs/sandbox.md.
+    lets it reach the domains that the configuration allows. See docs/sandbox.md. `python` is the interpreter that a new
+    kernel runs in: a path, an environment's directory, a version such as "3.12", or "project". See docs/your-python.md.
     """
     chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
-    options = KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits, chosen)
+    options = KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits, chosen, python=python)
     return _object(kernels(), name, options, create=False)
 
 
@@ -215,10 +217,11 @@ def create(
     limits: Limits | Mapping[str, object] | None = None,
     sandbox: Sandbox | None = None,
     sandbox_level: SandboxLevel | None = None,
+    python: str | os.PathLike[str] | None = None,
 ) -> Kernel:
     """Opens a kernel under a name that no live kernel has; raises KernelExists. The options are `get_or_create`'s."""
     chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
-    options = KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits, chosen)
+    options = KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits, chosen, python=python)
     return _object(kernels(), name, options, create=True)
 
 

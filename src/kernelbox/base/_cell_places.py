@@ -21,13 +21,19 @@ if TYPE_CHECKING:
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-_places: set[str] = set()
+# Directories that cells can write, and what is kept from them there.
+_places: dict[str, frozenset[str]] = {}
 
 
-def note_places(paths: Iterable[str]) -> None:
-    """Takes down directories that cells can write; from the first one on, imports are guarded."""
-    found = {os.path.realpath(path) for path in paths} - _places
-    if found:
+def note_places(paths: Iterable[str], kept: Iterable[str] = ()) -> None:
+    """Takes down directories that cells can write; from the first one on, imports are guarded.
+
+    `kept` is what is read-only for these cells. If others can write to the same directory, only what is kept from all
+    of them counts.
+    """
+    apart = frozenset(map(os.path.realpath, kept))
+    found = {place: _places.get(place, apart) & apart for place in map(os.path.realpath, paths)}
+    if found.items() - _places.items():
         _places.update(found)
         if _Guard not in sys.meta_path:
             finders = sys.meta_path
@@ -58,7 +64,9 @@ def first_planted_link(path: str) -> str | None:
 
 
 def _is_theirs(path: str) -> bool:
-    return is_in(path, _places) and not is_in(path, _kept())
+    if is_in(path, _kept()):
+        return False
+    return any(is_in(path, (place,)) and not is_in(path, kept) for place, kept in _places.items())
 
 
 def _kept() -> set[str]:
@@ -72,8 +80,8 @@ def _real_parent(path: str) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _safe_entries(path: tuple[str, ...], cwd: str, _count: int) -> tuple[str, ...]:
-    """Returns the entries of a search path where cells cannot write; `_count` tells when more places are known."""
+def _safe_entries(path: tuple[str, ...], cwd: str, *_known: tuple[str, frozenset[str]]) -> tuple[str, ...]:
+    """Returns the entries of a search path where cells cannot write, by the places that are known."""
     return tuple(entry for entry in path if not can_cells_write(entry or cwd))
 
 
@@ -84,7 +92,7 @@ class _Guard:
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if path is not None:
             return None  # in a package that was found before
-        safe = _safe_entries(tuple(sys.path), os.getcwd() if "" in sys.path else "", len(_places))
+        safe = _safe_entries(tuple(sys.path), os.getcwd() if "" in sys.path else "", *_places.items())
         if len(safe) == len(sys.path) or (importer := _importer(sys._getframe(1))) == "user":
             return None
         spec = PathFinder.find_spec(name, list(safe), target)

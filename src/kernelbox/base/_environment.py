@@ -9,6 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from kernelbox.base._pythons import Interpreter
+
 
 def wants_color() -> bool:
     """Tells whether a terminal's user wants colours (https://no-color.org)."""
@@ -27,15 +29,16 @@ _LIBRARY_NAMES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 def scrubbed_environment(kernel_env: dict[str, str]) -> dict[str, str]:
     """Returns the environment of an executor's kernel: `kernel_env` and a short list of harmless variables."""
-    return {**_with_own_programs(_harmless_variables()), **kernel_env}
+    return {**_with_own_programs(harmless_environment()), **kernel_env}
 
 
 def server_environment(env: dict[str, str]) -> dict[str, str]:
     """Returns the environment of a tool server: `env` and the same variables; `python` is the one of the caller."""
-    return {**_harmless_variables(), **env}
+    return {**harmless_environment(), **env}
 
 
-def _harmless_variables() -> dict[str, str]:
+def harmless_environment() -> dict[str, str]:
+    """Returns what programs need of the host's environment to run at all."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -52,6 +55,20 @@ def _with_own_programs(env: dict[str, str]) -> dict[str, str]:
     if sys.prefix == sys.base_prefix or not programs or programs in path.split(os.pathsep):
         return env
     return {**env, "PATH": os.pathsep.join((programs, path))}
+
+
+def environment_in(interpreter: Interpreter, env: dict[str, str]) -> dict[str, str]:
+    """Returns the environment of a kernel of another interpreter, whose programs come first on PATH.
+
+    So `!python` and `!pip` in a cell are those of the kernel. An environment without PATH stays as it is.
+    """
+    if interpreter.is_own or "PATH" not in env:
+        return env
+    own, programs = os.path.dirname(sys.executable), os.path.dirname(interpreter.executable)
+    rest = [path for path in env["PATH"].split(os.pathsep) if path not in (own, programs)]
+    kept = {name: value for name, value in env.items() if name != "VIRTUAL_ENV"}
+    activated = {"VIRTUAL_ENV": interpreter.prefix} if interpreter.is_virtual else {}
+    return {**kept, **activated, "PATH": os.pathsep.join((programs, *rest))}
 
 
 # The prefix of a server's variables for its kernels, as in ipybox: KERNEL_ENV_X becomes X.

@@ -94,6 +94,16 @@ def check_environment(env: object, what: str = "env") -> dict[str, str] | None:
     return dict(env)
 
 
+def check_python(python: object) -> str | None:
+    """Returns which interpreter is asked for, as text; None for none. Raises InvalidInput."""
+    if python is None:
+        return None
+    text = os.fspath(python) if isinstance(python, (str, os.PathLike)) else None
+    if isinstance(text, str) and text and "\0" not in text:
+        return text
+    raise InvalidInput("python", python, "use a path, an environment's directory, a version, or 'project'")
+
+
 def check_kernel_type(kernel_type: object) -> str | None:
     """Returns the name of a kernelspec; None means the configured one."""
     if kernel_type is None or (isinstance(kernel_type, str) and kernel_type):

@@ -11,7 +11,7 @@ from kernelbox.core._condition import Condition, describe_loss
 from kernelbox.core._every_kernel import note_held
 from kernelbox.core._kernel_handle import ConnectionPool, KernelHandle
 from kernelbox.core._options import NO_OPTIONS, KernelOptions
-from kernelbox.core._starting import check_start, new_record, start
+from kernelbox.core._starting import check_start, new_record, settle_python, start
 from kernelbox.core._terms import require_directory, terms_after, terms_of, withheld
 from kernelbox.host._engines import engine_named
 from kernelbox.host.files._home import Home
@@ -309,6 +309,7 @@ class Kernels(Handle):
                 return current  # another client restarted it while we waited
             # Or it would be ended, and could not be started again.
             check_start(current.kernel_type, current.engine)
+            settle_python(current, self.store)
             if ended is None:
                 require_directory(current)
             current.lost, current.restored_from, current.copied = describe_loss(current), None, False

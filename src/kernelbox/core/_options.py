@@ -11,6 +11,7 @@ from kernelbox.core._arguments import (
     check_kernel_type,
     check_lifetime,
     check_name,
+    check_python,
     check_tags,
 )
 from kernelbox.host.store._record import MAX_RULES
@@ -47,6 +48,7 @@ class KernelOptions:
     limits: Limits | Mapping[str, object] | None = None
     sandbox: Sandbox | None = None
     guarded: bool = False
+    python: str | os.PathLike[str] | None = None
 
     def ending_with_process(self) -> KernelOptions:
         """Returns the same options for a kernel that must not outlive this process."""
@@ -81,9 +83,23 @@ class KernelOptions:
         return found + _environment_differences(check_environment(self.env), record, environment)
 
     def walls_differences(self, record: KernelRecord) -> list[str]:
-        """Describes the requested limits, sandbox and guard that a live kernel does not have."""
+        """Describes the requested limits, sandbox, guard and interpreter that a live kernel does not have."""
         guard = ["no guard, not require_shell_escape=True"] if self.guarded and not record.guarded else []
-        return self.limit_differences(record) + self.sandbox_differences(record) + guard
+        walls = self.limit_differences(record) + self.sandbox_differences(record) + guard
+        return walls + self.python_differences(record)
+
+    def python_differences(self, record: KernelRecord) -> list[str]:
+        """Describes how a kernel's interpreter differs from the requested one; empty if none is requested."""
+        wanted = check_python(self.python)
+        if wanted is None:
+            return []
+        from kernelbox.host.pythons._searching import is_meant  # few kernels have another interpreter
+
+        cwd = record.cwd if self.cwd is None else check_directory(self.cwd)
+        has = record.chosen_python or record.python
+        if is_meant(wanted, cwd, has, record.python_version):
+            return []
+        return [f"python={has!r} (Python {record.python_version}), not {wanted!r}"]
 
     def limit_differences(self, record: KernelRecord) -> list[str]:
         """Describes the requested limits that a live kernel does not have."""
@@ -91,9 +107,10 @@ class KernelOptions:
         return [] if limits is None else limits.differences(record.limits)
 
     def looser(self, dead: KernelRecord) -> list[str]:
-        """Describes which limits and sandbox rules of a dead kernel these options would loosen for its successor."""
+        """Describes which limits, sandbox rules and interpreter of a dead kernel these options would change."""
         limits = _check_limits(self.limits)
         found = [] if limits is None else limits.excesses(dead.limits)
+        found += self.python_differences(dead) if dead.chosen_python else []
         return found if dead.sandbox is None else found + self.sandbox_differences(dead)
 
     def limits_within(self, held: Mapping[str, float], configured: Mapping[str, float]) -> Limits | None:
@@ -158,6 +175,7 @@ class KernelOptions:
             limits=_check_limits(self.limits),
             sandbox=self.sandbox_config() or self.sandbox,
             guarded=self.guarded,
+            python=check_python(self.python),
         )
 
 

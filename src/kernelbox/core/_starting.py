@@ -6,9 +6,10 @@ import contextlib
 import os
 
 from kernelbox.base._config import refuse_unknown_limits
-from kernelbox.base._environment import kernel_environment, scrubbed_environment
+from kernelbox.base._environment import environment_in, kernel_environment, scrubbed_environment
 from kernelbox.base._errors import InvalidInput, StartFailed, StoreFailed
 from kernelbox.base._owning import fill_standard_descriptors
+from kernelbox.base._pythons import own_interpreter
 from kernelbox.core._terms import require_directory
 from kernelbox.host._engines import engine_for, engine_named
 from kernelbox.host.engines._interface import Launch
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kernelbox.base._config import EngineName, KernelBoxConfig
+    from kernelbox.base._pythons import Interpreter
     from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.core._terms import Terms
     from kernelbox.host.engines._interface import Engine
@@ -71,7 +73,31 @@ def new_record(terms: Terms, config: KernelBoxConfig, store: Store) -> KernelRec
     if options.lifetime == "process" or config.store_backend == "memory":
         owner = terms.owner or ProcessIdentity.own()
         record.owner_pid, record.owner_start_time = owner.pid, owner.start_time
+    wanted = options.python or (config.python if engine.name == "kernelbox" else "")
+    if wanted:
+        if engine.name != "kernelbox":
+            allowed = "only python3 kernels of kernelbox's own engine run in a Python of your choice"
+            raise InvalidInput("python", wanted, f"{allowed}, and {kernel_type!r} is one of Jupyter's")
+        from kernelbox.host.pythons._searching import find_python  # few kernels have another interpreter
+
+        store.read_new()
+        record.chosen_python = find_python(os.fspath(wanted), terms.cwd)
+    settle_python(record, store)
     return record
+
+
+def settle_python(record: KernelRecord, store: Store) -> Interpreter:
+    """Notes in a record which interpreter its next process runs in; raises StartFailed if kernels cannot run there."""
+    interpreter = own_interpreter()
+    if record.chosen_python:
+        from kernelbox.host.pythons._probing import probe
+
+        store.read_new()  # an interpreter that cells of other kernels can write is not run
+        interpreter = probe(record.chosen_python)
+    if record.engine == "kernelbox":
+        record.python, record.python_version = interpreter.executable, interpreter.version
+        record.python_prefix = interpreter.prefix if interpreter.prefix in interpreter.code else ""
+    return interpreter
 
 
 def check_start(kernel_type: str, configured: EngineName) -> Engine:
@@ -103,14 +129,15 @@ def start(
     fill_standard_descriptors()  # before any that a child gets is opened
     record = kernel.record
     require_directory(record)
+    interpreter = settle_python(record, store)
     if record.sandbox is not None:
         from kernelbox.base._cell_places import note_places  # few kernels have a sandbox
 
         store.read_new()  # of other sandboxed kernels it must be known where they write
-        note_places(record.writable)
+        note_places(record.writable, [record.python_prefix] if record.python_prefix else [])
     record.status, record.death, record.busy_since = "unknown", None, None
     with _opening() as (opening, settling):
-        _launch(record, environment, store, config, opening)
+        _launch(record, environment, store, config, opening, interpreter)
         try:
             if config.startup_code:
                 store.save(record)
@@ -136,7 +163,12 @@ def _opening() -> Iterator[tuple[int, int]]:
 
 
 def _launch(
-    record: KernelRecord, environment: dict[str, str] | None, store: Store, config: KernelBoxConfig, opening: int
+    record: KernelRecord,
+    environment: dict[str, str] | None,
+    store: Store,
+    config: KernelBoxConfig,
+    opening: int,
+    interpreter: Interpreter,
 ) -> None:
     directory = store.directory(record.kernel_id)
     lifeline, disk_before = -1, 0
@@ -153,7 +185,8 @@ def _launch(
             from kernelbox.host.engines._limiting import prepare_limits
 
             disk_before = prepare_limits(record, config.home, use_groups=config.cgroups)
-        launch = Launch(record, directory, given, config, opening, lifeline, disk_before)
+        given = environment_in(interpreter, given)
+        launch = Launch(record, directory, given, config, opening, lifeline, interpreter, disk_before)
         engine_named(record.engine).launch(launch)
     except BaseException as exc:
         if record.groups:

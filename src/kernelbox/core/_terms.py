@@ -1,7 +1,8 @@
 """The terms of a name: what its kernel was opened with. They are in the signed record, and end when it is destroyed.
 
-A kernel that follows a dead one has the same sandbox, limits, guard, directory, tags and session name. So a cell gains
-nothing by ending its kernel, or by making the next start fail: the record of the dead one goes only after that start.
+A kernel that follows a dead one has the same sandbox, limits, guard, interpreter, directory, tags and session name. So
+a cell gains nothing by ending its kernel, or by making the next start fail: the record of the dead one goes only after
+that start.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def terms_after(
         limits=given.limits_within(dead.limits, configured),
         sandbox=given.sandbox if dead.sandbox is None else _rules_of(dead),
         guarded=given.guarded or dead.guarded,
+        python=dead.chosen_python or given.python,
     )
     return Terms(
         dead.name if given.session_name is None else name,

@@ -10,6 +10,7 @@ import sys
 
 from kernelbox.base._cell_places import first_planted_link
 from kernelbox.base._errors import InvalidInput, StartFailed
+from kernelbox.base._pythons import Interpreter, own_interpreter
 from kernelbox.sandbox._mounts import find_processes, find_twins, read_mounts
 from kernelbox.sandbox._path_rules import PathRules, is_below, parents, resolve
 from kernelbox.sandbox._paths import absolute, expand, find_protected, outermost, real, real_allowed
@@ -51,11 +52,12 @@ _HIDDEN = frozenset({".env"})
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where a kernel runs: its directory, the files of kernelbox to hide from it, and where it looks for code."""
+    """Where a kernel runs: its directory, the files of kernelbox to hide from it, its interpreter and other code."""
 
     cwd: str
     secrets: Sequence[str] = ()
     code: Sequence[str] = ()
+    interpreter: Interpreter = field(default_factory=own_interpreter)
     homes: Sequence[str] = field(default_factory=lambda: _home_directories())  # it is defined below
 
 
@@ -126,7 +128,7 @@ def find_rules(config: SandboxConfig, place: Surroundings) -> PathRules:
     _refuse_home(roots, place.homes)
     secrets = _known(map(real, (*place.secrets, *config.withheld, *_SYSTEM)))
     _refuse_secret_directory(place.cwd, secrets)
-    interpreter, private = _interpreter(), _known(map(real, _PRIVATE))
+    interpreter, private = _interpreter(place.interpreter), _known(map(real, _PRIVATE))
     needed = _needed(place, interpreter, private)
     vital = [*roots, *needed, *_VITAL]
     denied, hidden = _find_denied(config, place, roots, vital)
@@ -231,14 +233,14 @@ def _denied_to_read(config: SandboxConfig, place: Surroundings, roots: list[str]
 
 def _needed(place: Surroundings, interpreter: list[str], private: list[str]) -> list[str]:
     """Returns what a kernel cannot run without: its directory, the interpreter, its packages and kernelbox."""
-    named = dict.fromkeys((os.path.dirname(sys.executable), *place.code, place.cwd))
+    named = dict.fromkeys((os.path.dirname(place.interpreter.executable), *place.code, place.cwd))
     found = _known([*interpreter, *(real(path) for path in named if path)])
     return [path for path in _without_own(found) if path not in private]
 
 
-def _interpreter() -> list[str]:
-    """Returns the directories of the interpreter and of kernelbox, whose code also runs outside the sandbox."""
-    prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, _PACKAGE)
+def _interpreter(of_kernel: Interpreter) -> list[str]:
+    """Returns the directories of the kernel's interpreter, the host's and kernelbox: their code also runs outside."""
+    prefixes = (*of_kernel.prefixes, *own_interpreter().prefixes, _PACKAGE)
     return [path for path in _known(map(real, dict.fromkeys(prefixes))) if path not in ("/", "/usr")]
 
 

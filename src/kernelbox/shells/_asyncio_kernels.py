@@ -379,6 +379,7 @@ class AsyncKernels(Handle):
             kernel_type=wanted.kernel_type,
             env={**(self._new.env or {}), **wanted.env} if wanted.env else self._new.env,
             limits=self._new.limits if limits is None else limits,
+            python=self._new.python if wanted.python is None else wanted.python,
         )
 
     def _shown(self, record: KernelRecord) -> KernelRecord:

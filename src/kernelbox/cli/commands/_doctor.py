@@ -24,6 +24,8 @@ from kernelbox.host.engines.own._templates import is_answering, list_templates
 from kernelbox.host.files._home import Home
 from kernelbox.host.files._key import is_missing, key_path, read_key
 from kernelbox.host.files._lock import is_locked, locked
+from kernelbox.host.pythons._probing import OLDEST, probe
+from kernelbox.host.pythons._searching import find_python
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
     from kernelbox.host.store._record import KernelRecord
 
-_OLDEST_PYTHON = (3, 11)
+
 # A kernel's files are a few kilobytes; below this nothing else works either.
 _LITTLE_SPACE = 10 * 1024 * 1024
 
@@ -78,10 +80,18 @@ def _carefully(look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
 
 def _check_python() -> Iterator[Check]:
     found = f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}"
-    if sys.version_info >= _OLDEST_PYTHON:
+    if sys.version_info >= OLDEST:
         yield Check("python", "ok", found)
     else:
         yield Check("python", "failed", found, "install kernelbox with Python 3.11 or newer")
+
+
+def _check_python_of_kernels() -> Iterator[Check]:
+    """Asks the interpreter that KERNELBOX_PYTHON names whether kernels can run in it."""
+    wanted = KernelBoxConfig.from_env().python
+    if wanted:
+        python = probe(find_python(wanted, os.getcwd()))
+        yield Check("python of kernels", "ok", f"{python.version} at {python.executable}, by KERNELBOX_PYTHON")
 
 
 def _check_packages() -> Iterator[Check]:
@@ -262,6 +272,7 @@ def _try(what: str, open_kernel: Callable[[str, str], KernelRecord], found: str)
 
 _CHECKS = (
     _check_python,
+    _check_python_of_kernels,
     _check_packages,
     _check_extras,
     _check_settings,

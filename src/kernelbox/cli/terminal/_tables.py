@@ -61,7 +61,7 @@ def show_table(records: Sequence[KernelRecord]) -> None:
     if not records:
         print("there are no kernels")
         return
-    head = ("NAME", "STATUS", "PID", "AGE", "LAST USED", "CELLS", "MEMORY", "CPU", "SANDBOX", "DIRECTORY")
+    head = ("NAME", "STATUS", "PID", "AGE", "LAST USED", "CELLS", "MEMORY", "CPU", "SANDBOX", "PYTHON", "DIRECTORY")
     rows = [_row(record) for record in records]
     first, *lines = format_table(head, rows, width_of(sys.stdout))
     print(paint(first, "bold", sys.stdout))
@@ -74,7 +74,7 @@ def show_table(records: Sequence[KernelRecord]) -> None:
 
 
 # Fields that mean something to kernelbox only.
-_INTERNAL = ("connection_file", "start_time", "boot_id", "cwd_identity", "environment")
+_INTERNAL = ("connection_file", "start_time", "boot_id", "cwd_identity", "environment", "python_prefix")
 
 
 def show_record(record: KernelRecord) -> None:
@@ -101,7 +101,8 @@ def _row(record: KernelRecord) -> tuple[str, ...]:
     cells, usage = str(record.attempt_count), record.usage or {}
     memory, cpu = (_amount(record, each, usage[each]) if each in usage else "-" for each in ("memory", "cpu"))
     pid, age, sandbox = str(record.pid or "-"), ago(record.age_seconds), record.sandbox or "-"
-    return (name, status, pid, age, f"{used} ago", cells, memory, cpu, sandbox, cwd)
+    python = escape(record.python_version) or "-"
+    return (name, status, pid, age, f"{used} ago", cells, memory, cpu, sandbox, python, cwd)
 
 
 def ago(seconds: float) -> str:

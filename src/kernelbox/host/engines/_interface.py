@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Protocol, Self
 
     from kernelbox.base._config import EngineName, KernelBoxConfig
+    from kernelbox.base._pythons import Interpreter
     from kernelbox.host.files._place import Place
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
@@ -171,7 +172,8 @@ class Launch:
     """What an engine needs to start the process of a kernel.
 
     `opening` is the read end of a pipe. If the opener closes it before it reports the end of the start, the process is
-    ended. `lifeline` shows the end of the kernel's owner, -1 for none. `disk_before` is the size of the working
+    ended. `lifeline` shows the end of the kernel's owner, -1 for none. Kernels of the own engine run in `interpreter`,
+    all keepers of other engines in the host's. `disk_before` is the size of the working
     directory in bytes, if a limit depends on it.
     """
 
@@ -181,6 +183,7 @@ class Launch:
     config: KernelBoxConfig
     opening: int
     lifeline: int
+    interpreter: Interpreter
     disk_before: int = 0
     without: tuple[str, ...] = ()
     """Directories that `.pth` files name, and where the kernel's template must not look for modules."""

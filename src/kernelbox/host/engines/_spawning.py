@@ -15,7 +15,7 @@ from kernelbox.base._environment import template_environment
 from kernelbox.base._errors import EXHAUSTED, StartFailed
 from kernelbox.base._text import escape
 from kernelbox.host.files._sockets import listen, receive_from
-from kernelbox.host.process._loader import copy_loader, interpreter, loader_command
+from kernelbox.host.process._loader import copy_loader, loader_command
 from kernelbox.host.store._cell_files import open_cells
 from kernelbox.host.store._state_file import create_state
 from kernelbox.wire._framing import Decoder, encode
@@ -27,6 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kernelbox.base._pythons import Interpreter
     from kernelbox.host.engines._interface import Launch
     from kernelbox.host.files._place import Place
     from kernelbox.host.store._kernel_directory import KernelDirectory
@@ -139,6 +140,7 @@ def spawn_cold(
     request: SpawnRequest,
     directory: KernelDirectory,
     environment: dict[str, str],
+    interpreter: Interpreter,
     *,
     apart: bool = False,
     without: Sequence[str] = (),
@@ -148,7 +150,7 @@ def spawn_cold(
     with ours, theirs, directory.open() as place:
         mode = "program" if request.spawn.argv else f"cold{SANDBOXES}" if request.spawn.is_sandboxed else "cold"
         fd = theirs.fileno()
-        start_keeper([mode, str(fd)], [fd], place, LOG, environment, apart=apart, without=without)
+        start_keeper([mode, str(fd)], [fd], place, LOG, environment, interpreter, apart=apart, without=without)
         theirs.close()
         answer = ask_for_process(ours, request)
         if answer is None:
@@ -175,6 +177,7 @@ def start_keeper(
     place: Place,
     log_name: str,
     env: dict[str, str],
+    interpreter: Interpreter,
     *,
     apart: bool = False,
     without: Sequence[str] = (),
@@ -190,9 +193,9 @@ def start_keeper(
     with contextlib.ExitStack() as stack:
         log = closed_by(stack, open_log(place, log_name))
         try:
-            loader = stack.enter_context(copy_loader(interpreter())) if apart else None
+            loader = stack.enter_context(copy_loader(interpreter.program)) if apart else None
             subprocess.run(
-                [sys.executable, *arguments] if loader is None else loader_command(arguments),
+                [interpreter.executable, *arguments] if loader is None else loader_command(interpreter, arguments),
                 executable=None if loader is None else f"/proc/self/fd/{loader}",
                 pass_fds=fds if loader is None else [*fds, loader],
                 stdin=subprocess.DEVNULL,
@@ -206,11 +209,11 @@ def start_keeper(
             )
         except subprocess.SubprocessError as exc:
             log_end = tail(place, log_name)
-            raise StartFailed(f"{sys.executable!r} did not start{about}; its log ends:\n{log_end}") from exc
+            raise StartFailed(f"{interpreter.executable!r} did not start{about}; its log ends:\n{log_end}") from exc
         except OSError as exc:
             if exc.errno in EXHAUSTED:
                 raise
-            raise StartFailed(f"cannot start {sys.executable!r}: {exc}{about}") from exc
+            raise StartFailed(f"cannot start {interpreter.executable!r}: {exc}{about}") from exc
 
 
 def ask_for_process(client: socket.socket, request: SpawnRequest) -> Spawned | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
+
+    from kernelbox.base._pythons import Interpreter
 
 # The header of a 64-bit program (elf(5)), and the offsets in it of the table of segments and of the size of an entry,
 # which the number of entries follows. The segment of this type names the loader.
@@ -28,13 +29,9 @@ def is_users_own(program: str) -> bool:
     return os.stat(program).st_uid == os.geteuid()
 
 
-def interpreter() -> str:
-    return os.path.realpath(sys.executable)
-
-
-def loader_command(arguments: list[str]) -> list[str]:
-    """Returns the command that runs the interpreter through the loader; lists of processes show `python`."""
-    return ["python", "--argv0", sys.executable, interpreter(), *arguments]
+def loader_command(interpreter: Interpreter, arguments: list[str]) -> list[str]:
+    """Returns the command that runs an interpreter through the loader; lists of processes show `python`."""
+    return ["python", "--argv0", interpreter.executable, interpreter.program, *arguments]
 
 
 @contextlib.contextmanager

@@ -24,9 +24,9 @@ MAX_TAGS = 10_000
 MAX_RULES = 10_000
 MAX_CAUSE = 2_000
 
-# The most bytes of a record. JSON takes up to 12 bytes for a character. Two names, five paths, the tags, two causes,
+# The most bytes of a record. JSON takes up to 12 bytes for a character. Two names, eight paths, the tags, two causes,
 # the rules of a sandbox and the rest stay below this.
-MAX_RECORD = 640 * 1024
+MAX_RECORD = 896 * 1024
 
 # The limit of counts: executions, and start times in ticks.
 _LARGEST = 2**63
@@ -36,6 +36,9 @@ _MOST_GROUPS = 3
 
 # Executions that were undone when a kernel was set back to a checkpoint; core/_time_travel.py names no more.
 _MOST_LOST = 1_000
+
+# Of a version of Python, such as 3.13.0.
+_LONGEST_VERSION = 40
 
 # A pid is a C int.
 _LARGEST_PID = 2**31
@@ -67,7 +70,8 @@ class KernelRecord:
     (`require_shell_escape`). `cwd_identity` tells the working directory from another at
     its path: boot, device, inode. `parent` is the id of the kernel that it is a branch of.
     `restored_from` is the checkpoint that it was last set back to, and `lost_executions` what that undid. `copied` says
-    whether its process is a copy, of another kernel or of a checkpoint.
+    whether its process is a copy, of another kernel or of a checkpoint. `python` is the interpreter that it runs in,
+    "" for other engines. `chosen_python` is the one that its opener chose, "" if it chose none.
     """
 
     kernel_id: str
@@ -104,6 +108,10 @@ class KernelRecord:
     restored_from: int | None = None
     lost_executions: list[int] = field(default_factory=list)
     copied: bool = False
+    python: str = ""
+    python_version: str = ""
+    python_prefix: str = ""
+    chosen_python: str = ""
 
     @property
     def age_seconds(self) -> float:
@@ -314,6 +322,10 @@ _CHECKS: tuple[tuple[str, Callable[[object], bool]], ...] = (
     ("restored_from", lambda value: value is None or _is_count(value)),
     ("lost_executions", lambda value: type(value) is list and len(value) <= _MOST_LOST and all(map(_is_count, value))),
     ("copied", lambda value: type(value) is bool),
+    ("python", _is_path),
+    ("python_version", lambda value: type(value) is str and len(value) <= _LONGEST_VERSION),
+    ("python_prefix", _is_path),
+    ("chosen_python", _is_path),
     ("limits", _are_amounts),
     ("groups", lambda value: type(value) is list and len(value) <= _MOST_GROUPS and all(map(_is_path, value))),
     ("usage", lambda value: value is None or _are_amounts(value)),

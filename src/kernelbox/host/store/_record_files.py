@@ -281,7 +281,7 @@ class Records:
         if record.sandbox is not None:
             from kernelbox.base._cell_places import note_places  # few kernels have a sandbox
 
-            note_places(record.writable)
+            note_places(record.writable, [record.python_prefix] if record.python_prefix else [])
         return record
 
     def _dump(self, record: KernelRecord) -> bytes:

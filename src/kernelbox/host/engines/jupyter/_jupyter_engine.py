@@ -57,7 +57,7 @@ class JupyterEngine(LocalEngine):
             environment = spec.environment(launch.environment)
             command = spec.command(connection_file)
             with preparing(launch, entrances(directory), argv=command, environment=environment) as request:
-                spawned = spawn_cold(request, directory, environment)
+                spawned = spawn_cold(request, directory, environment, launch.interpreter)
             process = Process(spawned.pid, spawned.start_time)
             try:
                 _wait_until_ready(directory, process, spec.name, spec.transport)

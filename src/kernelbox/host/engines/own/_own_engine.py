@@ -40,7 +40,7 @@ class OwnEngine(LocalEngine):
         confinement, environment, srt, apart = None, launch.environment, None, False
         if launch.record.sandbox is not None:
             from kernelbox.host.engines.own._sandboxed import outside_of_box, prepare_box
-            from kernelbox.host.process._loader import interpreter, is_users_own
+            from kernelbox.host.process._loader import is_users_own
 
             if launch.record.sandbox == "srt":
                 from kernelbox.host.engines.own._srt_template import prepare_srt
@@ -48,7 +48,7 @@ class OwnEngine(LocalEngine):
                 srt = prepare_srt(launch)
             confinement, environment = prepare_box(launch)
             launch = outside_of_box(launch, confinement)
-            apart = srt is None and is_users_own(interpreter())  # srt protects the file
+            apart = srt is None and is_users_own(launch.interpreter.program)  # srt protects the file
         guard = b""
         if launch.record.guarded:
             from kernelbox.host.engines.own._guarded import guard_filter
@@ -58,8 +58,14 @@ class OwnEngine(LocalEngine):
             if srt is not None or (launch.config.template and has_warm_template()):
                 spawned = fork_warm(request, launch, srt, apart=apart)
             else:
-                place, environment = launch.directory, launch.environment
-                spawned = spawn_cold(request, place, environment, apart=apart, without=launch.without)
+                spawned = spawn_cold(
+                    request,
+                    launch.directory,
+                    launch.environment,
+                    launch.interpreter,
+                    apart=apart,
+                    without=launch.without,
+                )
         self.require_walls(launch.record, spawned)
         identify(launch.record, spawned)
 

@@ -6,6 +6,10 @@ import contextlib
 import os
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.base._pythons import Interpreter
+
 # The `.pth` files of each folder, and when the folder was last changed.
 _files_of: dict[str, tuple[int, list[str]]] = {}
 
@@ -13,35 +17,29 @@ _files_of: dict[str, tuple[int, list[str]]] = {}
 _COARSEST_CLOCK = 2_000_000_000  # ns, of FAT
 
 
-def import_stamps() -> list[list[object]]:
+def import_stamps(interpreter: Interpreter) -> list[list[object]]:
     """Returns what changes when packages are installed, upgraded or removed.
 
     A running interpreter sees new files in the folders that it searches. It reads `.pth` files, which add folders, only
     when it starts.
     """
     stamps: list[list[object]] = []
-    for folder in _folders():
+    for folder in interpreter.folders:
         with contextlib.suppress(OSError):
             stamps.append([folder, os.stat(folder).st_mtime_ns])
             stamps += [[path, os.stat(path).st_mtime_ns] for path in _path_files(folder)]
     return sorted(stamps, key=str)
 
 
-def added_folders() -> list[str]:
+def added_folders(interpreter: Interpreter) -> list[str]:
     """Returns the folders that `.pth` files name."""
     found: set[str] = set()
-    for folder in _folders():
+    for folder in interpreter.folders:
         with contextlib.suppress(OSError):
             for path in _path_files(folder):
                 with open(path, encoding="utf-8-sig", errors="replace") as file:
                     found.update(os.path.abspath(os.path.join(folder, line.strip())) for line in file if line.strip())
     return sorted(path for path in found if os.path.isdir(path))
-
-
-def _folders() -> list[str]:
-    import site
-
-    return [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
 
 
 def _path_files(folder: str) -> list[str]:

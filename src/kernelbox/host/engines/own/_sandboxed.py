@@ -48,7 +48,8 @@ def prepare_box(launch: Launch) -> tuple[Confinement, dict[str, str]]:
     key = key_path(launch.config.key_file)
     secrets += [key, os.path.join(os.path.dirname(key), SERVERS_FILE)]
     looked_in = [launch.environment.get(name, "").split(os.pathsep) for name in ("PATH", "PYTHONPATH")]
-    place = Surroundings(launch.record.cwd, secrets, [path for paths in looked_in for path in paths])
+    code = [path for paths in looked_in for path in paths]
+    place = Surroundings(launch.record.cwd, secrets, code, launch.interpreter)
     return confine(config, place), environment_in_sandbox(launch.environment)
 
 
@@ -68,8 +69,10 @@ def outside_of_box(launch: Launch, confinement: Confinement) -> Launch:
         for name, value in template_environment(launch.environment).items()
         if not names_writable(name, value, launch.record.cwd, can_write)
     }
-    rest = (launch.config, launch.opening, launch.lifeline, launch.disk_before)
-    without = tuple(path for path in added_folders() if names_writable("PATH", path, launch.record.cwd, can_write))
+    rest = (launch.config, launch.opening, launch.lifeline, launch.interpreter, launch.disk_before)
+    without = tuple(
+        path for path in added_folders(launch.interpreter) if names_writable("PATH", path, launch.record.cwd, can_write)
+    )
     return Launch(launch.record, launch.directory, environment, *rest, without)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 
 from kernelbox.base._environment import host_variable, template_environment
 from kernelbox.base._errors import StartFailed
@@ -146,7 +145,7 @@ def start_in_srt(
     command = ["setpriv", "--pdeathsig", "TERM", srt.program, "--settings", os.path.join(place, SETTINGS), "--"]
     plan = write_secret("plan", json.dumps({"place": place, "absent": srt.absent, "token": token}).encode())
     parent = srt_parent_command([str(runtime.fd), str(plan)])
-    inside, outside = shlex.join([*command, sys.executable, *template]), shlex.join(parent)
+    inside, outside = shlex.join([*command, launch.interpreter.executable, *template]), shlex.join(parent)
     fds = [runtime.fd, plan, held]  # for the parent alone: with an open directory, a cell could leave the sandbox
     spare = max(fds) + 1
     closing = " ".join(f"{fd}<&-" for fd in (spare, *fds))

@@ -65,7 +65,7 @@ def fork_warm(
     """
     modules = [*launch.config.preload, *(TOOLS if has_servers(launch.config) else ())]
     ways = [way for way, wanted in ((SANDBOXES, request.spawn.is_sandboxed), ("apart", apart)) if wanted]
-    name = f"{TEMPLATE}{_template_digest(launch.environment, modules, srt, [*ways, *launch.without])}"
+    name = f"{TEMPLATE}{_template_digest(launch, modules, srt, ways)}"
     with launch.directory.runtime() as runtime:
         begun = False
         for _ in range(3):
@@ -163,7 +163,16 @@ def _start(
             return
         fds = [listener.fileno(), runtime.fd]
         argv = [mode, *map(str, fds), name, str(launch.config.template_idle_timeout), *modules]
-        start_keeper(argv, fds, runtime, name + ".log", launch.environment, apart=apart, without=launch.without)
+        start_keeper(
+            argv,
+            fds,
+            runtime,
+            name + ".log",
+            launch.environment,
+            launch.interpreter,
+            apart=apart,
+            without=launch.without,
+        )
 
 
 def _require_sound(runtime: Place, name: str, *, begun: bool) -> None:
@@ -178,19 +187,16 @@ def _require_sound(runtime: Place, name: str, *, begun: bool) -> None:
     raise StartFailed(f"the kernel could not be started in srt, which said:\n{said}\n{advise_about_srt(said)}")
 
 
-def _template_digest(env: dict[str, str], preload: Sequence[str], srt: InstalledSrt | None, ways: list[str]) -> str:
+def _template_digest(launch: Launch, preload: Sequence[str], srt: InstalledSrt | None, ways: list[str]) -> str:
     """Returns a hash over all that the template's forks inherit: interpreter, code, modules, settings at import."""
     from _blake2 import blake2b  # hashlib's import takes 5 ms, because it loads OpenSSL
 
-    identity = [_interpreter(), PACKAGE, _code_stamp(), import_stamps(), list(preload), _limits()]
-    identity += [*(srt.identity if srt is not None else []), *ways]
-    shared = sorted(template_environment(env).items())
+    python = launch.interpreter
+    runs = [python.prefix, python.program, python.build]  # `python` and `python3` are the same
+    identity = [runs, PACKAGE, _code_stamp(), import_stamps(python), list(preload), _limits()]
+    identity += [*(srt.identity if srt is not None else []), *ways, *launch.without]
+    shared = sorted(template_environment(launch.environment).items())
     return blake2b(json.dumps([identity, shared]).encode(), digest_size=8).hexdigest()
-
-
-@functools.cache
-def _interpreter() -> list[str]:
-    return [sys.prefix, os.path.realpath(sys.executable), sys.version]  # `python` and `python3` are the same
 
 
 @functools.cache

@@ -1,0 +1,1 @@
+"""Interpreters of kernels: how one is found, what it must have, and the environments that kernelbox makes."""

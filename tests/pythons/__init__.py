@@ -1,0 +1,1 @@
+"""Tests of kernels that run in another interpreter."""
