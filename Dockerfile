@@ -6,7 +6,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends python3 python3-venv \
     && rm -rf /var/lib/apt/lists/*
 RUN python3 -m venv /opt/kernelbox
-COPY requirements-dev.lock pyproject.toml README.md LICENSE /source/
+COPY requirements-dev.lock pyproject.toml hatch_build.py README.md LICENSE /source/
 COPY src /source/src
 # More packages for the code in kernels: docker build --build-arg PACKAGES="numpy pandas matplotlib"
 ARG PACKAGES=""

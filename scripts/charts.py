@@ -71,7 +71,7 @@ def draw(page: str) -> str:
             top += _ROW
         top += 10
     parts.append(
-        f'<text class="small" x="24" y="{top + 8}">Shorter is better. Measured in turns on one machine; '
+        f'<text class="small" x="24" y="{top + 8}">Shorter is better. Measured on one machine; '
         "* ipybox by its published figure.</text>"
     )
     height = top + 28

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hatch_build import for_index
 from scripts import api_reference, charts, llms_txt
 from scripts.prose import measure
-from tests.support.documentation import landing_pages
+from tests.support.documentation import guides, landing_pages
 
 import kernelbox
 from kernelbox.base._config import FORMAT_VARIABLE, TOKEN_VARIABLES, VARIABLES, KernelBoxConfig
@@ -95,6 +96,19 @@ def test_every_page_is_on_the_site() -> None:
     assert set(_pages_of(site["nav"])) == pages
 
 
+def test_the_readme_of_the_package_has_no_link_that_an_index_cannot_follow() -> None:
+    text = for_index((DOCS.parent / "README.md").read_text())
+
+    assert "**Learn:** quickstart" in text
+    assert not re.findall(r"\]\((?!https?:)|<!--", text)
+
+
+def test_with_an_address_the_links_of_the_package_are_whole() -> None:
+    text = for_index("[quickstart](docs/quickstart.md), [elsewhere](https://example.org)", "https://example.com/")
+
+    assert text == "[quickstart](https://example.com/docs/quickstart.md), [elsewhere](https://example.org)"
+
+
 def test_the_readme_leads_to_every_tutorial_and_guide() -> None:
     linked = set(re.findall(r"\]\(docs/(\S+?\.md)\)", (DOCS.parent / "README.md").read_text()))
     guides = {
@@ -122,13 +136,17 @@ def test_the_list_for_models_names_every_page_with_what_it_is_for() -> None:
         assert re.match(r"[\w`].{15}", purpose), f"{page} does not begin with what it is for"
 
 
-@pytest.mark.parametrize("page", landing_pages(), ids=lambda page: page.name)
-def test_a_page_that_people_read_first_has_short_sentences_and_much_code(page: Path) -> None:
+@pytest.mark.parametrize("page", [DOCS.parent / "README.md", DOCS / "index.md", *guides()], ids=lambda page: page.name)
+def test_a_page_that_people_read_first_has_short_sentences(page: Path) -> None:
     prose = measure(page.read_text())
 
     assert prose.words_per_sentence < 17
     assert prose.commas_per_sentence < 1.3
-    assert prose.blocks_per_thousand_words >= 10
+
+
+@pytest.mark.parametrize("page", landing_pages(), ids=lambda page: page.name)
+def test_a_page_that_people_land_on_has_much_code(page: Path) -> None:
+    assert measure(page.read_text()).blocks_per_thousand_words >= 10
 
 
 def test_troubleshooting_quotes_messages_that_the_code_has() -> None:

@@ -60,8 +60,3 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Path, home: Path, tmp_
 
 def _pattern(text: str) -> str:
     return re.escape(text.strip()).replace("…", ".*")
-
-
-@pytest.mark.parametrize("page", landing_pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_a_page_that_people_read_first_has_code(page: Path) -> None:
-    assert blocks(page)

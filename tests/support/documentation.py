@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,3 +36,16 @@ def landing_pages() -> list[Path]:
     """Returns the pages that people read first: the README, the landing page, the tutorial and the how-to guides."""
     folders = [page for folder in ("tutorial", "how-to") for page in sorted((DOCS / folder).glob("*.md"))]
     return [ROOT / "README.md", DOCS / "index.md", DOCS / "quickstart.md", *folders]
+
+
+def guides() -> list[Path]:
+    """Returns the pages of the site's groups "Tutorial" and "How-to", wherever their files are."""
+    (site,) = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8")).values()
+    groups = {title: entries for entry in site["nav"] for title, entries in entry.items()}
+    return [
+        DOCS / path
+        for group in ("Tutorial", "How-to")
+        for entry in groups[group]
+        for path in entry.values()
+        if isinstance(path, str)
+    ]
