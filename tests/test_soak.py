@@ -24,6 +24,13 @@ def test_a_short_soak_breaks_no_promise_and_leaves_nothing() -> None:
     assert "0 broken invariants" in done.stdout
 
 
+def test_a_short_soak_of_time_travel_finds_every_value_and_leaves_nothing() -> None:
+    command = [sys.executable, "-m", "benchmarks.soak.time_travel", "--operations", "40"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 broken invariants" in done.stdout
+
+
 @pytest.mark.parametrize("make", [_cells.counted, _cells.flood])
 def test_a_cell_of_the_soak_knows_its_output_from_any_other(make: object) -> None:
     assert callable(make)

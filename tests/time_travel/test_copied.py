@@ -191,3 +191,22 @@ def test_a_file_that_its_library_closes_in_forks_is_closed_in_a_copy(here: Kerne
     rollback(here)
     assert [value(kernel, "font.closed") for kernel in (here, first, second)] == ["True", "False", "True"]
     assert value(first, "font.read()") == "'glyphs'"
+
+
+def test_a_socket_is_dead_after_a_rollback(here: KernelRecord) -> None:
+    run(here, "import socket; a, b = socket.socketpair(); b.settimeout(20)")
+    checkpoint(here)
+    rollback(here)
+    assert value(here, "b.recv(1)") == "b''"
+    assert run(here, "try: a.send(b'x')\nexcept OSError as e: print(type(e).__name__)").output == "BrokenPipeError\n"
+
+
+def test_exit_functions_are_after_a_rollback_as_at_the_checkpoint(here: KernelRecord, tmp_path: Path) -> None:
+    register = "atexit.register(lambda: open('left', 'a').write({!r}))"
+    run(here, "import atexit; " + register.format("before "))
+    checkpoint(here)
+    run(here, register.format("after "))
+    rollback(here)
+    assert not (tmp_path / "left").exists()
+    destroy(here)
+    assert (tmp_path / "left").read_text() == "before "
