@@ -164,7 +164,7 @@ POWERS = (
     ),
     (("httpx2",), ("tools/_sdk_client.py", "tools/_http_transport.py", "mcp/*", "gateway/_gateway_link.py")),
     (("websockets",), ("gateway/_gateway_link.py", "server/http/_websocket_protocol.py")),
-    (("PIL",), ("wire/results/_picture_scaling.py",)),
+    (("PIL",), ("wire/results/_picture_scaling.py", "cli/console/_inline_images.py")),
     (("starlette", "uvicorn"), ("mcp/_mount.py", *WITH_FASTAPI)),
     (("fastapi", "fastapi_offline", "prometheus_client", "pythonjsonlogger"), WITH_FASTAPI),
     (("opentelemetry",), ("server/http/_tracing.py",)),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pexpect
 import pytest
+from tests.support.cells import Running
 from tests.support.command_line import CTRL_C, CTRL_D, TAB, Terminal, fail
 
-from kernelbox import execute, get_or_create, status
+from kernelbox import destroy, execute, get_or_create, interrupt, restart, status
 
 
 @pytest.fixture
@@ -90,7 +93,7 @@ def test_ctrl_d_leaves_the_kernel_running_and_says_how_to_end_it(home: Path) -> 
     terminal = Terminal("a $(b)")
     terminal.wait_for_prompt(1)
     terminal.type(CTRL_D)
-    terminal.expect(r"goes on; `kernelbox destroy --name 'a \$\(b\)'` ends it")
+    terminal.expect(r"goes on; `kernelbox destroy 'a \$\(b\)'` ends it")
     terminal.child.expect(pexpect.EOF)
     terminal.child.close()
     assert terminal.child.exitstatus == 0
@@ -115,3 +118,94 @@ def test_history_is_kept_from_one_console_to_the_next(terminal: Terminal, home: 
 
 def test_a_console_without_a_terminal_says_what_to_use_instead(home: Path) -> None:
     assert "use `kernelbox exec` in scripts" in fail("console", "demo", status=2)
+
+
+def test_the_shell_of_the_kernel_is_one_word_away_and_keeps_its_state(terminal: Terminal) -> None:
+    terminal.enter("%bash cd /; word=hel")
+    terminal.wait_for_prompt(1)
+    terminal.enter("%bash")
+    terminal.expect(r"demo \$ ")
+    terminal.enter('echo "${word}lo from $PWD"')
+    terminal.expect("hello from /")
+    terminal.enter("exit")
+    terminal.wait_for_prompt(1)
+    terminal.enter("1 + 1")
+    terminal.expect("Out.1.: 2")
+
+
+@pytest.mark.parametrize("end", ["restart", "death", "destruction"])
+def test_the_prompt_says_what_happens_to_the_kernel_elsewhere(terminal: Terminal, end: str) -> None:
+    if end == "restart":
+        restart("demo")
+        terminal.expect("was restarted elsewhere; its variables are lost")
+        terminal.wait_for_prompt(1)
+    elif end == "death":
+        os.kill(status("demo").pid or 0, signal.SIGKILL)
+        terminal.expect("has died: killed by SIGKILL")
+    else:
+        destroy("demo")
+        terminal.expect("was destroyed elsewhere; the next cell opens a new one")
+        terminal.enter("1 + 1")
+        terminal.expect("Out.1.: 2")
+
+
+PICTURE = "from PIL import Image; Image.new('RGB', (9, 9), 'red')"
+
+
+def test_a_picture_is_a_path_where_the_terminal_shows_none(terminal: Terminal) -> None:
+    terminal.enter(PICTURE)
+    terminal.expect(r"image 1: ")
+    terminal.expect(r"\.png")
+
+
+@pytest.mark.parametrize(
+    ("settings", "begins"),
+    [
+        ({"TERM": "xterm-kitty"}, "\x1b_Ga=T,f=100,m=0;iVBOR"),
+        ({"TERM_PROGRAM": "iTerm.app"}, "\x1b]1337;File=inline=1;size="),
+    ],
+    ids=["kitty", "iterm2"],
+)
+def test_a_picture_is_drawn_where_the_terminal_can(home: Path, settings: dict[str, str], begins: str) -> None:
+    terminal = Terminal("demo", **settings)
+    terminal.wait_for_prompt(1)
+    terminal.enter(PICTURE)
+    terminal.child.expect_exact(begins)
+    terminal.wait_for_prompt(2)
+    terminal.child.close(force=True)
+
+
+def test_a_terminal_that_says_it_can_gets_sixels(home: Path) -> None:
+    terminal = Terminal("demo")
+    terminal.wait_for_prompt(1)
+    terminal.enter(PICTURE)
+    terminal.child.expect_exact("\x1b[c")
+    terminal.type("\x1b[?62;4;22c")
+    terminal.child.expect_exact("\x1bPq")
+    terminal.child.expect_exact("#0!9~$")
+    terminal.wait_for_prompt(2)
+    terminal.child.close(force=True)
+
+
+def test_edit_runs_what_the_editor_has_written(home: Path, tmp_path: Path) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\necho "edited = 6 * 7" >> "$1"\n')
+    editor.chmod(0o700)
+    terminal = Terminal("demo", EDITOR=str(editor), VISUAL="")
+    terminal.wait_for_prompt(1)
+    terminal.enter("first = 1")
+    terminal.wait_for_prompt(2)
+    terminal.enter("%edit")
+    terminal.wait_for_prompt(3)
+    assert execute("demo", "first, edited").return_value == "(1, 42)"
+    terminal.child.close(force=True)
+
+
+def test_a_cell_that_waits_for_another_client_says_so(terminal: Terminal) -> None:
+    other = Running(status("demo"), "print('on', flush=True)\nimport time\nwhile True: time.sleep(0.01)")
+    other.wait_for_output()
+    terminal.enter("'after' + 'wards'")
+    terminal.expect("waiting for another cell of 'demo'")
+    interrupt("demo")
+    terminal.expect("afterwards")
+    assert other.result().ending == "interrupted"

@@ -12,7 +12,7 @@ from kernelbox.wire._values import dataclass
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Literal
+    from typing import Literal, Protocol
 
     from kernelbox.base._config import KernelBoxConfig
     from kernelbox.core._images import ImageFiles
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 
     # What happens to a request that the application would be asked about.
     Asking = Literal["show", "accept", "reject"]
+
+    class AtKeyboard(Protocol):
+        """Someone at a keyboard, for `input()` and debuggers, and for what IPython asks of its front end."""
+
+        def read_line(self, prompt: str, *, password: bool) -> str | None:
+            """Returns what was typed; None if the cell was interrupted instead."""
+
+        def take_payload(self, content: dict[str, object]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,8 @@ class CellOptions:
 
     `functions` are those of the application that the cell may call, and `host` decides calls that the policy leaves
     open.
+
+    `person` answers `input()` in the blocking shell.
 
     `raw` is for front ends: nothing is kept, events are the kernel's own messages, and `input()` is a question.
     """
@@ -68,6 +78,7 @@ class CellOptions:
     raw: bool = False
     functions: HostFunctions | None = None
     host: Habit = "accept"
+    person: AtKeyboard | None = None
 
     def conclude(self, result: ExecutionResult, kernel: KernelHandle, images: ImageFiles | None) -> None:
         """Gives a result its kernel and images, and a text that fits the budget."""
@@ -99,6 +110,8 @@ class CellOptions:
             shell_escape_only=self.guarded,
             restore_cwd=self.restore_cwd,
             report_changes=self.report_changes,
+            allow_stdin=self.person is not None,
+            payloads=self.person is not None,
             functions=[] if self.functions is None else self.functions.described,
         )
 
@@ -118,6 +131,7 @@ def cell_options(
     unasked: str = "",
     functions: HostFunctions | None = None,
     host: Habit = "accept",
+    person: AtKeyboard | None = None,
 ) -> CellOptions:
     """Checks what a caller asks for and returns it as one value; None stands for what the configuration says."""
     return CellOptions(
@@ -132,4 +146,5 @@ def cell_options(
         unasked=unasked,
         functions=functions,
         host=host,
+        person=person,
     )

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from kernelbox.core.approvals._approve import NOT_ALLOWED, reason_for
 from kernelbox.core.approvals._requests import SyncApprovalRequest
-from kernelbox.wire._messages import Ask
+from kernelbox.wire._messages import INPUT_TOOL, SHELL_SERVER, Answer, Ask, Payload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from typing import Any
 
+    from kernelbox.core._cell_options import AtKeyboard
     from kernelbox.core.approvals._gate import Gate
     from kernelbox.core.approvals._requests import Approve
     from kernelbox.shells._blocking_calls import Calls
-    from kernelbox.wire._messages import Answer
 
     Present = Callable[[SyncApprovalRequest], Coroutine[Any, Any, None]]
 
 
 def answering(
-    steps: Generator[Any, Any, Any], gate: Gate, approve: Approve | bool | None, calls: Calls
+    steps: Generator[Any, Any, Any],
+    gate: Gate,
+    approve: Approve | bool | None,
+    calls: Calls,
+    person: AtKeyboard | None = None,
 ) -> Generator[Any, None, Any]:
     """Passes an execution's events through and has the gate decide its asks.
 
     `approve` is called with each request, or True has the requests yielded among the events; without it, what would
-    be asked is rejected.
+    be asked is rejected. A `person` answers `input()`.
     """
     present = _presenter(approve)
     answer: Answer | str | None = None
@@ -36,12 +40,33 @@ def answering(
             except StopIteration as stop:
                 return stop.value
             answer = None
-            if isinstance(event, Ask):
+            if person is not None and _is_for_person(event):
+                answer = _ask_person(event, person)
+            elif isinstance(event, Ask):
                 answer = (yield from _drive(gate.decide(event, SyncApprovalRequest, present, calls.start))) or "later"
             else:
                 yield event
     finally:
         steps.close()
+
+
+def _is_for_person(event: object) -> bool:
+    if isinstance(event, Ask):
+        return event.server_name == SHELL_SERVER and event.tool_name == INPUT_TOOL
+    return isinstance(event, Payload)
+
+
+def _ask_person(event: Ask | Payload, person: AtKeyboard) -> Answer | str | None:
+    if isinstance(event, Payload):
+        person.take_payload(event.content)
+        return None
+    prompt = event.tool_args.get("prompt")
+    typed = person.read_line(
+        prompt if isinstance(prompt, str) else "", password=event.tool_args.get("password") is True
+    )
+    if typed is None:
+        return "later"  # the cell was interrupted, and has withdrawn its question
+    return Answer(event.id, event.ask, True, payload=typed.encode("utf-8", "surrogatepass"))
 
 
 def _drive(

@@ -126,7 +126,7 @@ def _stream(
         yield kernel.dead_result(next_by_name(kernel.name))
         return
     steps: Generator[Any, Any, ExecutionResult]
-    if approve is None and options.policy is None and options.functions is None:
+    if approve is None and options.policy is None and options.functions is None and options.person is None:
         steps = drive(kernel, request, options.timeout, may_pause=may_pause)
     else:
         from kernelbox.shells._blocking_asks import answering
@@ -134,7 +134,7 @@ def _stream(
 
         calls = Calls(lambda: _toolbox(here), options.functions)
         steps = drive(kernel, request, options.timeout, calls, may_pause=may_pause)
-        steps = answering(steps, _gate(kernel.record, options), approve, calls)
+        steps = answering(steps, _gate(kernel.record, options), approve, calls, options.person)
     assert options.images is not None
     images = ImageFiles(options.images)
     result: ExecutionResult = yield from images.save_all(steps)

@@ -11,6 +11,7 @@ from kernelbox.base._environment import wants_color
 from kernelbox.base._text import escape
 from kernelbox.cli.terminal._excerpt import Excerpt
 from kernelbox.cli.terminal._terminal_text import TerminalText, for_terminal
+from kernelbox.cli.terminal._traceback_colors import color_traceback
 from kernelbox.wire._layout import is_kernel_id
 
 TYPE_CHECKING = False
@@ -110,17 +111,6 @@ class Screen:
     def _end_streams(self) -> None:
         write(self._out.end(), sys.stdout)
         write(self._err.end(), sys.stderr)
-
-
-def color_traceback(text: str) -> str:
-    """Colours a traceback, unless it has colours already or the terminal has none."""
-    if "\x1b" in text or not (sys.stderr.isatty() and wants_color()):
-        return text
-    from pygments import highlight
-    from pygments.formatters import TerminalFormatter
-    from pygments.lexers import PythonTracebackLexer
-
-    return highlight(text, PythonTracebackLexer(), TerminalFormatter()).rstrip("\n")
 
 
 def write(text: str, stream: TextIO) -> None:

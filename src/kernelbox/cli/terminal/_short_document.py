@@ -7,9 +7,10 @@ import re
 import sys
 
 from kernelbox.base._environment import wants_color
-from kernelbox.cli.terminal._pretty import color_traceback, write
+from kernelbox.cli.terminal._pretty import write
 from kernelbox.cli.terminal._tables import width_of
 from kernelbox.cli.terminal._terminal_text import for_terminal
+from kernelbox.cli.terminal._traceback_colors import color_traceback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""The console: a terminal on a kernel."""

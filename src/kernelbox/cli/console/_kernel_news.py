@@ -1,0 +1,40 @@
+"""What became of a console's kernel while the console waited: it was restarted, has died, or was destroyed."""
+
+from __future__ import annotations
+
+from kernelbox.api._configured import kernels
+from kernelbox.base._errors import KernelBoxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.host.store._record import KernelRecord
+
+
+class KernelNews:
+    """Compares a kernel with what was known of it."""
+
+    def __init__(self, record: KernelRecord) -> None:
+        self._name = record.name
+        self._process: tuple[int | None, int] | None = (record.pid, record.start_time)
+
+    def expect_change(self) -> None:
+        """Takes the kernel as it is now: its own cell has told the person what became of it."""
+        self.look()
+
+    def look(self) -> str:
+        """Returns what has happened since the last look, in a sentence, or ""."""
+        try:
+            record = kernels().find(self._name)
+        except KernelBoxError:
+            return ""
+        before = self._process
+        self._process = (record.pid, record.start_time) if record is not None and record.alive else None
+        if self._process == before or (record is not None and record.status == "unknown"):
+            return ""
+        if record is None:
+            return f"kernel {self._name!r} was destroyed elsewhere; the next cell opens a new one"
+        if self._process is None:
+            return f"kernel {self._name!r} has died: {record.death}; its variables are lost"
+        if before is None:
+            return f"kernel {self._name!r} is back, in a new process"
+        return f"kernel {self._name!r} was restarted elsewhere; its variables are lost"
