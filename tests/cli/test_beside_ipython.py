@@ -21,7 +21,7 @@ def terminal(request: pytest.FixtureRequest, home: Path, tmp_path: Path) -> Iter
         get_or_create("demo")
         terminal = Terminal("demo")
     else:
-        terminal = Terminal("", program=IPYTHON, IPYTHONDIR=str(tmp_path))
+        terminal = Terminal("", program=IPYTHON, settings={"IPYTHONDIR": str(tmp_path)})
     terminal.wait_for_prompt(1)
     yield terminal
     terminal.child.close(force=True)
@@ -74,10 +74,10 @@ def test_a_breakpoint_stops_and_goes_on(terminal: Terminal) -> None:
     terminal.enter()
     terminal.wait_for_prompt(2)
     terminal.enter("stop(41)")
-    terminal.expect("db>")
+    terminal.expect(r"[pP]db[>)]")
     terminal.enter("p 'inner is', inner")
     terminal.expect("'inner is', 41")
-    terminal.expect("db>")
+    terminal.expect(r"[pP]db[>)]")
     terminal.enter("c")
     terminal.expect("Out.2.: 42")
 

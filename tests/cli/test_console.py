@@ -167,7 +167,7 @@ def test_a_picture_is_a_path_where_the_terminal_shows_none(terminal: Terminal) -
     ids=["kitty", "iterm2"],
 )
 def test_a_picture_is_drawn_where_the_terminal_can(home: Path, settings: dict[str, str], begins: str) -> None:
-    terminal = Terminal("demo", **settings)
+    terminal = Terminal("demo", settings=settings)
     terminal.wait_for_prompt(1)
     terminal.enter(PICTURE)
     terminal.child.expect_exact(begins)
@@ -191,7 +191,7 @@ def test_edit_runs_what_the_editor_has_written(home: Path, tmp_path: Path) -> No
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\necho "edited = 6 * 7" >> "$1"\n')
     editor.chmod(0o700)
-    terminal = Terminal("demo", EDITOR=str(editor), VISUAL="")
+    terminal = Terminal("demo", settings={"EDITOR": str(editor), "VISUAL": ""})
     terminal.wait_for_prompt(1)
     terminal.enter("first = 1")
     terminal.wait_for_prompt(2)

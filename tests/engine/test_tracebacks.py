@@ -8,7 +8,7 @@ import pytest
 from benchmarks._mistakes import MISTAKES
 from tests.support.cells import DEADLINE, run, value
 
-from kernelbox import KernelRecord, execute, restart
+from kernelbox import KernelRecord, execute, get_or_create, restart
 
 
 def fail(kernel: KernelRecord, code: str) -> str:
@@ -263,3 +263,40 @@ def test_threads_and_destructors_fail_in_silence_where_there_is_no_stderr(kernel
     code = "import sys, threading\nclass A:\n    def __del__(self): 1 / 0\nkept, sys.stderr = sys.stderr, None\nA()\n"
     code += "t = threading.Thread(target=lambda: 1 / 0)\nt.start(); t.join()\nsys.stderr = kept"
     assert run(kernel, code).outputs == []
+
+
+@pytest.mark.parametrize(
+    ("code", "meant"),
+    [
+        ("record = {'city': 'Ulm', 'people': 1}\nrecord['ctiy']", "city"),
+        ("nested = [{'place': {'city': 'Ulm'}}]\nnested[0]['place']['ctiy']", "city"),
+        ("def read(row):\n    return row['poeple']\nread({'people': 1})", "people"),
+        ("import pandas as pd\ndf = pd.DataFrame({'city': [1]})\ndf['ctiy']", "city"),
+        ("import pandas as pd\npd.DataFrame({'city': [1]}).groupby('ctiy')", "city"),
+    ],
+)
+def test_a_missing_key_suggests_the_one_that_was_meant_once(kernel: KernelRecord, code: str, meant: str) -> None:
+    if "pandas" in code:
+        pytest.importorskip("pandas")
+    text = fail(kernel, code)
+    assert text.endswith(f"Hint: did you mean {meant!r}?")
+    assert text.count("Hint: ") == 1
+
+
+def test_a_missing_key_of_an_object_of_the_user_calls_none_of_its_code(kernel: KernelRecord) -> None:
+    code = "class Keys(dict):\n    def __iter__(self): print('called'); return iter(['city'])\nKeys(city=1)['ctiy']"
+    assert execute(kernel, code, timeout=DEADLINE).output == ""
+
+
+DOWNLOADS = {
+    "urllib": "import urllib.request\nurllib.request.urlopen('https://example.org')",
+    "socket": "import socket\nsocket.create_connection(('192.0.2.1', 80), 1)",
+}
+
+
+@pytest.mark.parametrize("download", DOWNLOADS)
+def test_a_download_in_a_sandbox_without_network_says_so(home: Path, tmp_path: Path, download: str) -> None:
+    kernel = get_or_create("confined", cwd=tmp_path, sandbox=True)
+    text = fail(kernel, DOWNLOADS[download])
+    assert text.splitlines()[-1].startswith("Hint: this kernel has no network")
+    assert text.count("Hint: ") == 1

@@ -89,9 +89,10 @@ class Screen:
         for kind, text in self._excerpt.end():
             self._print(kind, text)
         self._end_streams()
-        if result.error is not None:
-            lines = "\n".join(result.error.traceback) or f"{result.error.ename}: {result.error.evalue}"
-            write(color_traceback(for_terminal(lines)) + "\n", sys.stderr)
+        if (error := result.error) is not None:
+            line = f"{error.ename}: {error.evalue}"
+            lines = "\n".join(error.traceback) or (line if line not in result.stderr else "")
+            write(color_traceback(for_terminal(lines)) + "\n" if lines else "", sys.stderr)
         if result.state == "lost":
             print(paint("the kernel's variables are lost", "yellow", sys.stderr), file=sys.stderr)
         sys.stdout.flush()

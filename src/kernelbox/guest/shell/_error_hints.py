@@ -1,4 +1,4 @@
-"""What to do about an exception, in a line: a name that was meant, a package to install, `await` for `asyncio.run`."""
+"""What to do about an exception, in a line: a name that was meant, a package to install, a network that is missing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Iterable
 from types import ModuleType
 
+from kernelbox.guest.shell._missing_keys import find_keys
+from kernelbox.guest.shell._network import has_network, wants_network
 from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._json import exact
 
@@ -65,6 +67,12 @@ _LOOP_RUNS = (
 )
 
 
+_NO_NETWORK = (
+    "Hint: this kernel has no network, as in a sandbox. So nothing can be downloaded; this does not mean that the "
+    "package or the address does not exist."
+)
+
+
 def hint(exc: BaseException, value: str) -> str:
     """Returns a line of advice, or "". Attributes are read for it, but no user code is called."""
     match exc:
@@ -76,9 +84,11 @@ def hint(exc: BaseException, value: str) -> str:
             return _meant(name, _visible(exc))
         case AttributeError(name=str(name)):
             return _meant(name, _attributes(exc.obj))
+        case KeyError(args=(str(key),)):
+            return _meant(exact(key), find_keys(exc.__traceback__))
         case RuntimeError() if value in _LOOP_RUNS:
             return "Hint: an event loop runs already; write `await main()` in place of `asyncio.run(main())`"
-    return ""
+    return _NO_NETWORK if wants_network(exc) and not has_network() else ""
 
 
 def forget_refused(exc: BaseException, value: str) -> None:

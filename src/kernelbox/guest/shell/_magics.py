@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import shlex
 import shutil
@@ -133,7 +134,7 @@ class Installers(PackagingMagics):
         assert self.shell is not None
         self.shell.system(command)
         self._check(command)
-        print("Note: you may need to restart the kernel to use updated packages.")
+        importlib.invalidate_caches()  # or a module that a cell has just looked for stays unknown
 
     def _check(self, command: str) -> None:
         assert self.shell is not None

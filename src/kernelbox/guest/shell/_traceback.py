@@ -49,7 +49,7 @@ def format_exception(exc: BaseException, value: str) -> list[str]:
         lines += _format_one(link, value if link is exc else format_value(link))
         if index < len(chain) - 1:
             lines += ["", introduction, ""]
-    return lines
+    return [line for at, line in enumerate(lines) if not line.startswith("Hint: ") or line not in lines[at + 1 :]]
 
 
 def format_value(exc: BaseException) -> str:
