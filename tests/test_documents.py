@@ -54,6 +54,12 @@ def test_the_store_lists_exactly_the_fields_of_a_record() -> None:
     assert sorted(listed) == sorted(kernelbox.KernelRecord.__match_args__)
 
 
+def test_results_lists_every_field_of_a_result() -> None:
+    listed = {*_table(DOCS / "results.md", "## Fields")}
+
+    assert set(kernelbox.ExecutionResult.__match_args__) <= listed
+
+
 def test_the_exceptions_that_are_listed_are_those_that_there_are() -> None:
     page = DOCS / "errors-and-timeouts.md"
     public = {name: value for name in kernelbox.__all__ if isinstance(value := getattr(kernelbox, name), type)}
