@@ -130,9 +130,9 @@ def _call(name: str, value: object) -> str:
     returns = signature.return_annotation
     arrow = "" if isinstance(value, type) or returns is signature.empty else f" -> {returns}"
     line = f"{name}({', '.join(shown)}){arrow}"
-    if len(line) <= 100:
+    if len(line) <= 84:
         return line
-    inner = textwrap.fill(", ".join(shown), 96, initial_indent="    ", subsequent_indent="    ")
+    inner = textwrap.fill(", ".join(shown), 84, initial_indent="    ", subsequent_indent="    ")
     return f"{name}(\n{inner}\n){arrow}"
 
 
