@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.support.documentation import ROOT, all_pages, blocks, landing_pages
 
 RUNNER = ROOT / "tests" / "support" / "run_blocks.py"
@@ -60,3 +63,15 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Path, home: Path, tmp_
 
 def _pattern(text: str) -> str:
     return re.escape(text.strip()).replace("…", ".*")
+
+
+@pytest.mark.parametrize("page", all_pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_files_that_a_page_shows_can_be_read(page: Path) -> None:
+    for block in blocks(page):
+        match block.language:
+            case "yaml":
+                assert all(isinstance(document, dict) for document in yaml.safe_load_all(block.code))
+            case "toml":
+                assert tomllib.loads(block.code)
+            case "ini":
+                configparser.ConfigParser(interpolation=None).read_string(block.code)
