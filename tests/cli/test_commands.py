@@ -659,6 +659,20 @@ def test_doctor_shows_the_home_and_the_key(home: Path, key_file: Path, tmp_path:
     assert verdicts["home"] == "failed"
 
 
+@pytest.mark.parametrize(
+    ("settings", "blamed"),
+    [
+        ({"KERNELBOX_STARTUP_CODE": "1 / 0"}, "start"),
+        ({"KERNELBOX_STORE_BACKEND": "paper"}, "settings"),
+        ({"KERNELBOX_HOME": "/dev/null/home"}, "home"),
+    ],
+)
+def test_doctor_blames_the_cause_and_nothing_else(home: Path, settings: dict[str, str], blamed: str) -> None:
+    done = kernelbox("doctor", **settings)
+    assert done.status == 1
+    assert [check["name"] for check in done.json["checks"] if check["verdict"] != "ok"] == [blamed]
+
+
 @pytest.mark.parametrize("what", ["home", "key"])
 def test_doctor_says_once_that_a_home_or_a_key_is_refused(what: str, tmp_path: Path) -> None:
     (tmp_path / "clone").mkdir()

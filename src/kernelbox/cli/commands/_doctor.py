@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from kernelbox.host.store._record import KernelRecord
 
 
+_NEWLINE = "\n"
+
 # A kernel's files are a few kilobytes; below this nothing else works either.
 _LITTLE_SPACE = 10 * 1024 * 1024
 
@@ -57,9 +59,11 @@ class Check:
 def run(options: Namespace) -> int:
     """Runs the command."""
     checks: list[Check] = []
-    for check in (check for look in _CHECKS for check in _carefully(look)):
-        if check.verdict != "failed" or check.found not in {earlier.found for earlier in checks}:
-            checks.append(check)  # one cause of several failures is reported once
+    for look in _CHECKS:
+        broken = [check.found for check in checks if check.verdict == "failed"]
+        if broken and look in _NEED_A_KERNEL:
+            continue  # it would fail for the same reason, and be blamed for it
+        checks += [check for check in _carefully(look) if check.verdict != "failed" or check.found not in broken]
     healthy = all(check.verdict != "failed" for check in checks)
     if options.pretty:
         _print(checks)
@@ -177,7 +181,7 @@ def _check_kernels() -> Iterator[Check]:
     stale = [record.name for record in records if record.stale]
     yield Check("kernels", "ok", f"{len(records)} known, {len(records) - len(dead)} alive")
     if dead:
-        yield Check("dead kernels", "warning", ", ".join(map(repr, dead)), "kernelbox destroy --name NAME forgets one")
+        yield Check("dead kernels", "warning", ", ".join(map(repr, dead)), "kernelbox destroy NAME forgets one")
     if stale:
         yield Check("stale kernels", "warning", ", ".join(map(repr, stale)), "kernelbox wipe --stale ends them")
 
@@ -211,7 +215,7 @@ def _check_template() -> Iterator[Check]:
     if answering:
         yield Check("template", "ok", f"{len(answering)} ready to fork from")
     elif sys.platform == "linux":
-        fix = "kernelbox logs --template --pretty shows why; KERNELBOX_TEMPLATE=0 does without"
+        fix = "kernelbox logs --template shows why; KERNELBOX_TEMPLATE=0 does without"
         yield Check("template", "warning", "none answers", fix)
     else:
         yield Check("template", "ok", f"not used on {sys.platform}: each kernel starts cold")
@@ -272,10 +276,10 @@ def _try(what: str, open_kernel: Callable[[str, str], KernelRecord], found: str)
 
 _CHECKS = (
     _check_python,
+    _check_settings,
     _check_python_of_kernels,
     _check_packages,
     _check_extras,
-    _check_settings,
     _check_kernel_type,
     _check_key,
     _check_home,
@@ -290,13 +294,21 @@ _CHECKS = (
 )
 
 
+# Checks that start kernels, and say nothing if none can start.
+_NEED_A_KERNEL = (_check_start, _check_template, _check_sandbox, _check_sandbox_in_srt, _check_guard)
+
+
 def _print(checks: list[Check]) -> None:
     from kernelbox.cli.terminal._pretty import paint
+    from kernelbox.cli.terminal._tables import width_of
 
     signs = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
+    width = width_of(sys.stdout)
     for check in checks:
         sign, color = signs[check.verdict]
-        found = escape(check.found, keep="\n")
-        print(f"{paint(sign, color, sys.stdout)} {check.name}: {found}")
+        line = f"{check.name}: {escape(check.found, keep=_NEWLINE)}"
+        if check.verdict == "ok" and len(line) > width - 2:
+            line = line[: width - 3] + "…"
+        print(f"{paint(sign, color, sys.stdout)} {line}")
         if check.fix:
             print(f"  → {check.fix}")
