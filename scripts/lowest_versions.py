@@ -18,20 +18,20 @@ ROOT = Path(__file__).resolve().parent.parent
 # What the tests need beside kernelbox; in the newest versions that fit.
 TOOLS = (
     *("pytest", "pytest-timeout", "pytest-randomly", "pytest-xdist", "hypothesis", "psutil", "pyyaml", "httpx2"),
-    *("matplotlib", "pandas", "ipywidgets", "jinja2", "nbformat", "editables", "hatchling"),
+    *("matplotlib", "pandas", "ipywidgets", "jinja2", "nbformat", "editables", "hatchling", "bash_kernel"),
 )
 # Each dependency is used by one of these: IPython and traitlets, comm, matplotlib-inline, Pillow, prompt_toolkit and
 # Pygments, then the packages of the HTTP service.
 DEFAULT_TESTS = (
     *("tests/engine/test_queries.py", "tests/engine/test_tracebacks.py", "tests/engine/test_notebook.py"),
-    *("tests/engine/test_front_end_magics.py", "tests/engine/test_front_ends.py", "tests/executor/test_execute.py"),
+    *("tests/engine/test_front_end_magics.py", "tests/executor/test_execute.py"),
     *("tests/sandbox/test_inside.py::test_what_is_stored_lasts_from_cell_to_cell", "tests/wire/test_readable.py"),
     *("tests/cli/test_console.py", "tests/server/test_execution.py", "tests/server/test_streams.py"),
     *("tests/server/test_documentation_pages.py", "tests/server/test_protocol.py", "tests/server/test_looking.py"),
 )
 # mcp, jupyter_client and ipykernel, opentelemetry.
 ALL_TESTS = (
-    *("tests/tools/test_calling.py", "tests/mcp_server/test_tools.py", "tests/jupyter/test_lifecycle.py"),
+    *("tests/tools/test_calling.py", "tests/mcp_server/test_stdio.py", "tests/jupyter/test_lifecycle.py"),
     *("tests/frontends/test_routes.py", "tests/gateway/test_gateway.py", "tests/server/test_tracing.py"),
 )
 

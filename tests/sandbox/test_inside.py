@@ -15,7 +15,7 @@ from tests.support.sandbox import LEVEL, needs_linux
 from tests.support.tools import HERE as SERVERS
 from tests.support.tools import PLAIN, cell, executing, generate
 
-from kernelbox import ApprovalPolicy, CodeExecutor, KernelRecord, execute, get_or_create, restart
+from kernelbox import ApprovalPolicy, CodeExecutor, KernelRecord, execute, get_or_create, restart, wipe
 
 pytestmark = needs_linux
 
@@ -201,6 +201,37 @@ def test_a_link_that_a_cell_puts_in_the_place_of_its_images_leads_nowhere(worksp
 
     run_async(scenario)
     assert list(elsewhere.iterdir()) == []
+
+
+def test_the_home_of_another_project_in_the_workspace_cannot_be_read_or_moved(
+    workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = workspace / "other" / ".kernelbox"
+    other.parent.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setenv("KERNELBOX_HOME", str(other))
+        run("project", "secret = 1")
+        wipe()
+    box = get_or_create("reader", sandbox=True, sandbox_level=LEVEL)
+    for attempt in (f"listdir({str(other)!r})", f"rename({str(other)!r}, 'moved')", "rename('other', 'moved')"):
+        assert execute(box, f"import os; os.{attempt}").error is not None, attempt
+    assert "seal" in os.listdir(other)
+
+
+def test_a_link_in_the_place_of_another_home_hides_nothing(
+    box: KernelRecord, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = workspace / ".other"
+    with monkeypatch.context() as patch:
+        patch.setenv("KERNELBOX_HOME", str(other))
+        run("project", "1")
+        wipe()
+    shutil.rmtree(other)
+    (workspace / "data").mkdir()
+    (workspace / "data" / "table").touch()
+    other.symlink_to(workspace / "data")
+    reader = get_or_create("reader", sandbox=True, sandbox_level=LEVEL)
+    assert value(reader, "__import__('os').listdir('data')") == "['table']"
 
 
 def test_a_rule_denies_a_command_in_a_sandbox(box: KernelRecord) -> None:

@@ -13,7 +13,7 @@ from kernelbox.base._errors import StoreFailed
 from kernelbox.host.files._key import read_key, sign
 from kernelbox.host.files._place import Place
 
-_FOLDER = "homes"
+HOMES_FOLDER = "homes"
 
 # Bytes: the longest path that the system takes (PATH_MAX).
 _LONGEST_PATH = 4096
@@ -24,10 +24,10 @@ def remember_home(key_file: str, path: str) -> None:
     with contextlib.suppress(OSError, StoreFailed):
         key = read_key(key_file)
         name = _name(path, key.secret)
-        if not os.path.lexists(os.path.join(os.path.dirname(key.path), _FOLDER, name)):
+        if not os.path.lexists(os.path.join(os.path.dirname(key.path), HOMES_FOLDER, name)):
             with (
                 Place.open(os.path.dirname(key.path), private=False) as beside,
-                beside.enter(_FOLDER, make=True) as homes,
+                beside.enter(HOMES_FOLDER, make=True) as homes,
             ):
                 homes.add(name, os.fsencode(path))
 
@@ -37,7 +37,7 @@ def known_homes(key_file: str) -> list[str]:
     found = []
     with contextlib.suppress(FileNotFoundError):
         key = read_key(key_file)
-        with Place.open(os.path.dirname(key.path), private=False) as beside, beside.enter(_FOLDER) as homes:
+        with Place.open(os.path.dirname(key.path), private=False) as beside, beside.enter(HOMES_FOLDER) as homes:
             for name in homes.listdir():
                 try:
                     path = os.fsdecode(homes.read(name, _LONGEST_PATH))

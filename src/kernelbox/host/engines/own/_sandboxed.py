@@ -9,12 +9,13 @@ import os
 import re
 import signal
 
-from kernelbox.base._cell_places import can_cells_write
+from kernelbox.base._cell_places import can_cells_write, first_planted_link
 from kernelbox.base._environment import template_environment
 from kernelbox.base._errors import StartFailed
 from kernelbox.host.engines._interface import Launch
 from kernelbox.host.engines.own._path_files import added_folders
 from kernelbox.host.files._key import key_path
+from kernelbox.host.files._known_homes import HOMES_FOLDER, known_homes
 from kernelbox.host.process._process import Process, added_filters, parent_of, read_status
 from kernelbox.host.store._servers_file import SERVERS_FILE
 from kernelbox.sandbox._native import Surroundings, confine, environment_in_sandbox
@@ -46,7 +47,9 @@ def prepare_box(launch: Launch) -> tuple[Confinement, dict[str, str]]:
     config = SandboxConfig.from_text(launch.record.sandbox_config)
     secrets = [launch.config.home, launch.config.runtime_dir, launch.config.registry_path]
     key = key_path(launch.config.key_file)
-    secrets += [key, os.path.join(os.path.dirname(key), SERVERS_FILE)]
+    secrets += [key, *(os.path.join(os.path.dirname(key), name) for name in (SERVERS_FILE, HOMES_FOLDER))]
+    # The homes of other projects. A link that a cell has put in the place of one would hide what it leads to.
+    secrets += [home for home in known_homes(launch.config.key_file) if first_planted_link(home) is None]
     looked_in = [launch.environment.get(name, "").split(os.pathsep) for name in ("PATH", "PYTHONPATH")]
     code = [path for paths in looked_in for path in paths]
     place = Surroundings(launch.record.cwd, secrets, code, launch.interpreter)
