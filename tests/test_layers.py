@@ -90,6 +90,8 @@ ROOMS = {
     "gateway": Room(ours=("wire", "base", "host", "core", "shells", "server")),
     # E2B's code interpreter in local kernels.
     "e2b": Room(ours=("wire", "base", "sandbox", "core", "shells", "api")),
+    # Agent frameworks, each imported by its own module alone.
+    "integrations": Room(ours=("wire", "base", "core", "shells", "api")),
     "cli": Room(
         ours=(
             "wire",
@@ -164,7 +166,7 @@ POWERS = (
     ),
     (("httpx2",), ("tools/_sdk_client.py", "tools/_http_transport.py", "mcp/*", "gateway/_gateway_link.py")),
     (("websockets",), ("gateway/_gateway_link.py", "server/http/_websocket_protocol.py")),
-    (("PIL",), ("wire/results/_picture_scaling.py", "cli/console/_inline_images.py")),
+    (("PIL",), ("integrations/smolagents.py", "wire/results/_picture_scaling.py", "cli/console/_inline_images.py")),
     (("starlette", "uvicorn"), ("mcp/_mount.py", *WITH_FASTAPI)),
     (("fastapi", "fastapi_offline", "prometheus_client", "pythonjsonlogger"), WITH_FASTAPI),
     (("opentelemetry",), ("server/http/_tracing.py",)),

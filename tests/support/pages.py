@@ -25,9 +25,10 @@ def blocks(page: str) -> list[str]:
 
 def run_block(code: str, directory: Path, python: str | Path = sys.executable) -> None:
     """Runs a block in a process of its own; each line that it says it prints is printed, in order."""
-    environment = {**os.environ, "OPENAI_AGENTS_DISABLE_TRACING": "1", "PYTHONWARNINGS": "default"}
+    environment = {**os.environ, "OPENAI_AGENTS_DISABLE_TRACING": "1"}
+    (directory / "example.py").write_text(code, encoding="utf-8")
     done = subprocess.run(
-        [python, "-c", code], cwd=directory, env=environment, capture_output=True, text=True, timeout=300, check=False
+        [python, "example.py"], cwd=directory, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     printed = iter(done.stdout.splitlines())

@@ -199,11 +199,19 @@ class InheritedStream(KernelBoxError, RuntimeError):
 
 
 class MissingExtra(KernelBoxError, ImportError):
-    """Raised by a part of kernelbox that needs packages beyond the default install; `extra` names them."""
+    """Raised by a part of kernelbox that needs packages beyond the default install; `extra` names what to install."""
 
     def __init__(self, extra: str, purpose: str, lacking: str) -> None:
         super().__init__(f"{purpose} need more packages ({lacking} is missing): pip install 'kernelbox[{extra}]'")
         self.extra = extra
+
+    @classmethod
+    def of_framework(cls, package: str, lacking: str) -> MissingExtra:
+        """Makes one for an integration whose framework is not installed."""
+        exc = cls.__new__(cls)
+        exc.args = (f"this integration needs {package} ({lacking} is missing): pip install {package}",)
+        exc.extra = package
+        return exc
 
 
 def attach_attempts(exc: BaseException, attempts: list[AttemptSnapshot]) -> None:

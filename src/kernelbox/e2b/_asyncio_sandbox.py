@@ -6,10 +6,11 @@ import inspect
 from contextlib import aclosing
 
 from kernelbox.api._async_kernel import AsyncKernel
+from kernelbox.api._fresh_shell import fresh_shell
 from kernelbox.e2b import _blocking_sandbox as blocking
 from kernelbox.e2b._blocking_sandbox import CloudOnly, CloudParts, CommandParts, Filesystem, Sandbox
 from kernelbox.e2b._code_run import CodeRun, set_variables
-from kernelbox.e2b._local_sandbox import DEFAULT_TIMEOUT, LocalSandbox, command_line, seconds_or_none
+from kernelbox.e2b._local_sandbox import DEFAULT_TIMEOUT, LocalSandbox, seconds_or_none
 from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.wire._results import ExecutionResult
 
@@ -86,7 +87,7 @@ class AsyncSandbox(CloudParts):
         chosen = blocking.choose_language(language, context)
         run = CodeRun(on_stdout, on_stderr, on_result, on_error)
         if chosen == "bash":
-            code = command_line(code, ".", envs) if envs else code
+            code = fresh_shell(code, ".", envs) if envs else code
         before = (await kernel.execute(set_variables({**envs}))).value if envs and chosen == "python" else None
         try:
             seconds = seconds_or_none(timeout, DEFAULT_TIMEOUT)
@@ -183,7 +184,7 @@ class AsyncCommands(CommandParts):
     ) -> CommandResult:
         """Runs a command; raises CommandExitException if its exit code is not 0."""
         blocking.check_command(background, user, stdin)
-        line = command_line(cmd, self._local.path(cwd or "."), envs)
+        line = fresh_shell(cmd, self._local.path(cwd or "."), envs)
         kernel = await _kernel(self._local, None)
         seconds = seconds_or_none(timeout, blocking.COMMAND_TIMEOUT)
         async with aclosing(kernel.stream(line, language="bash", timeout=seconds, output_char_limit=0)) as items:

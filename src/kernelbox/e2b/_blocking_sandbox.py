@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from kernelbox.api._fresh_shell import fresh_shell
 from kernelbox.e2b._code_run import CodeRun, set_variables
 from kernelbox.e2b._e2b_values import (
     CommandExitException,
@@ -19,7 +20,6 @@ from kernelbox.e2b._local_sandbox import (
     LocalSandbox,
     check_language,
     check_options,
-    command_line,
     entry,
     seconds_or_none,
     translated_errors,
@@ -159,7 +159,7 @@ class Sandbox(CloudParts):
         kernel = self._local.kernel_of(context)
         chosen, run = choose_language(language, context), CodeRun(on_stdout, on_stderr, on_result, on_error)
         if chosen == "bash":
-            code = command_line(code, ".", envs) if envs else code
+            code = fresh_shell(code, ".", envs) if envs else code
         before = kernel.execute(set_variables({**envs})).value if envs and chosen == "python" else None
         try:
             seconds = seconds_or_none(timeout, DEFAULT_TIMEOUT)
@@ -289,7 +289,7 @@ class SandboxCommands(CommandParts):
     ) -> CommandResult:
         """Runs a command; raises CommandExitException if its exit code is not 0."""
         check_command(background, user, stdin)
-        line = command_line(cmd, self._local.path(cwd or "."), envs)
+        line = fresh_shell(cmd, self._local.path(cwd or "."), envs)
         kernel = self._local.kernel_of(None)
         seconds = seconds_or_none(timeout, COMMAND_TIMEOUT)
         for item in kernel.stream(line, language="bash", timeout=seconds, output_char_limit=0):

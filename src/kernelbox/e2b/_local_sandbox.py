@@ -5,13 +5,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import shlex
 import shutil
 import tempfile
 import threading
 import time
 from datetime import UTC, datetime
 
+from kernelbox.api._fresh_shell import NO_LIMIT
 from kernelbox.api._sync import get_or_create, list_kernels
 from kernelbox.base._environment import scrubbed_environment
 from kernelbox.base._errors import KernelNotFound
@@ -43,9 +43,6 @@ USERS_HOME = "/home/user"
 
 # Seconds that a cell has by default, and a sandbox: E2B's own numbers.
 DEFAULT_TIMEOUT = 300
-
-# Seconds that stand for no limit.
-_NO_LIMIT = 366 * 24 * 3600.0
 
 _TAG, _LANGUAGE_TAG, _DIRECTORY_TAG = "e2b.sandbox", "e2b.language", "e2b.cwd"
 _PREFIX = "kernelbox-e2b-"
@@ -250,13 +247,7 @@ def check_options(template: str | None, cloud: dict[str, object]) -> None:
 
 def seconds_or_none(timeout: float | None, default: float) -> float:
     """Returns the seconds of a cell or command; E2B's 0 means no limit."""
-    return default if timeout is None else timeout or _NO_LIMIT
-
-
-def command_line(cmd: str, cwd: str, envs: dict[str, str] | None) -> str:
-    """Returns a command as a line for the kernel's bash, whose own directory and variables stay as they are."""
-    given = [f"{name}={value}" for name, value in (envs or {}).items()]
-    return f"(cd {shlex.quote(cwd)} && exec {shlex.join(['env', *given, 'bash', '-c', cmd])}) </dev/null"
+    return default if timeout is None else timeout or NO_LIMIT
 
 
 def entry(info: FileInfo, path: str) -> EntryInfo:

@@ -1,0 +1,92 @@
+"""A workspace of Pydantic AI: a directory, and kernels that run commands in it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+
+from pydantic_ai.workspaces import CommandResult, WorkspaceRef, WorkspaceTimeoutError, WorkspaceUnavailableError
+
+from kernelbox.api._async_kernel import AsyncKernel
+from kernelbox.api._fresh_shell import NO_LIMIT, fresh_shell
+from kernelbox.base._errors import KernelDied, KernelNotFound
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+
+class KernelboxWorkspaceBackend:
+    """A directory, and a kernel that runs commands in it; a second command at the same time has a kernel of its own.
+
+    Whoever holds the ref ends the kernel, with `destroy()`. The files stay. Options are those of `AsyncKernel`.
+    """
+
+    def __init__(self, cwd: str, *, ref: WorkspaceRef | None = None, sandbox: Any = True, **options: Any) -> None:
+        self._options = {"cwd": os.path.realpath(cwd), "sandbox": sandbox, **options, "output_char_limit": 0}
+        self._ref, self._opening, self._busy = ref, asyncio.Lock(), asyncio.Lock()
+        self._others: dict[str, AsyncKernel] = {}
+
+    @property
+    def ref(self) -> WorkspaceRef | None:
+        return self._ref
+
+    async def working_dir(self) -> str:
+        await self._kernel()
+        return str(self._options["cwd"])
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        shell: bool = False,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> CommandResult:
+        if isinstance(command, str) != shell:
+            raise TypeError("use a string with shell=True, or a sequence without")
+        if timeout is not None and not 0 < timeout < math.inf:
+            raise ValueError("timeout must be a positive finite number or None")
+        line = fresh_shell(command, str(self._options["cwd"]), env)
+        kernel = await self._kernel()
+        if self._busy.locked():
+            async with AsyncKernel(**self._options) as other:
+                self._others[other.name] = other
+                try:
+                    return await self._execute(other, line, timeout)
+                finally:
+                    del self._others[other.name]
+        async with self._busy:
+            return await self._execute(kernel, line, timeout)
+
+    async def _execute(self, kernel: AsyncKernel, line: str, seconds: float | None) -> CommandResult:
+        try:
+            done = await kernel.execute(line, language="bash", timeout=seconds or NO_LIMIT)
+        except (KernelDied, KernelNotFound) as exc:
+            raise WorkspaceUnavailableError(str(exc)) from exc
+        if done.status == "timeout":
+            raise WorkspaceTimeoutError("the command took too long", stdout=done.stdout, stderr=done.stderr)
+        if done.exit_code is None:
+            raise WorkspaceUnavailableError(str(done))
+        return CommandResult(exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)
+
+    async def _kernel(self) -> AsyncKernel:
+        """Opens the kernel at first; later, or with a ref, only finds it."""
+        async with self._opening:
+            if self._ref is None:
+                name = f"workspace-{os.urandom(8).hex()}"
+                self._ref = WorkspaceRef(provider="kernelbox", id=name)
+                await AsyncKernel(name, **self._options).start()
+        kernel = AsyncKernel(self._ref.id, **self._options)
+        try:
+            return await kernel.refresh()
+        except KernelNotFound as exc:
+            raise WorkspaceUnavailableError(str(exc)) from exc
+
+    async def destroy(self) -> None:
+        """Ends the kernels; commands that run fail with WorkspaceUnavailableError."""
+        if self._ref is not None:
+            await AsyncKernel(self._ref.id).destroy()
+        await asyncio.gather(*(other.destroy() for other in self._others.values()))

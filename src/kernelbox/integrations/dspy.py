@@ -1,0 +1,82 @@
+"""DSPy: an interpreter for `dspy.RLM` and other modules that run code."""
+
+from __future__ import annotations
+
+from kernelbox.api._kernel import Kernel
+from kernelbox.api._sync import execute
+from kernelbox.base._errors import KernelBoxError
+from kernelbox.integrations._adapting import needs
+
+with needs("dspy"):
+    from dspy.primitives.code_interpreter import CodeExecutionError as FailedCode
+    from dspy.primitives.code_interpreter import CodeInterpreterError, FinalOutput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+# How a cell hands over its answer: SUBMIT keeps it in a variable, and ends the cell.
+_SUBMIT = """
+class _Submitted(BaseException): pass
+def SUBMIT(*args, **named):
+    global _submitted
+    fields = {fields!r}
+    if not fields: named = named or {{"output": args[0]}}
+    elif args: named = {{**dict(zip(fields, args)), **named}}
+    _submitted = named
+    raise _Submitted()
+"""
+
+
+class KernelboxInterpreter:
+    """Runs code in a kernel from `start()` to `shutdown()`. Further options are those of `Kernel`."""
+
+    execution_instructions = (
+        "Code runs in a persistent IPython kernel with the installed packages. Variables last from call to call. "
+        "Tools and SUBMIT are global functions."
+    )
+
+    def __init__(
+        self,
+        tools: dict[str, Callable[..., Any]] | None = None,
+        output_fields: list[dict[str, Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        self.tools, self.output_fields = dict(tools or {}), output_fields
+        self._options = options
+        self._kernel: Kernel | None = None
+        self._known: list[str] | None = None
+
+    def start(self) -> None:
+        if self._kernel is None:
+            self._kernel = Kernel(**self._options)
+
+    def execute(self, code: str, variables: dict[str, Any] | None = None) -> Any:
+        self.start()
+        assert self._kernel is not None
+        fields = [field["name"] for field in self.output_fields or []]
+        if self._known != fields:
+            self._run(self._kernel, _SUBMIT.format(fields=fields))
+            self._known = fields
+        for name, value in (variables or {}).items():
+            self._kernel.set(name, value)
+        return self._run(self._kernel, code)
+
+    def _run(self, kernel: Kernel, code: str) -> Any:
+        try:
+            result = execute(kernel, code, tools=self.tools or None)
+            if result.error is not None and result.error.ename == "_Submitted":
+                return FinalOutput(kernel["_submitted"])
+        except KernelBoxError as exc:
+            raise CodeInterpreterError(str(exc)) from exc
+        if result.error is None:
+            return result.text
+        if result.error.ename == "SyntaxError":
+            raise SyntaxError(result.error.evalue)
+        raise (CodeInterpreterError if result.state == "lost" else FailedCode)(str(result))
+
+    def shutdown(self) -> None:
+        if self._kernel is not None:
+            self._kernel.destroy()
+            self._kernel = self._known = None

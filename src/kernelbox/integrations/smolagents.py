@@ -1,0 +1,72 @@
+"""smolagents: an executor for `CodeAgent`."""
+
+from __future__ import annotations
+
+from kernelbox.api._kernel import Kernel
+from kernelbox.integrations._adapting import needs
+
+with needs("smolagents"):
+    from PIL import Image
+    from smolagents.local_python_executor import CodeOutput
+    from smolagents.monitoring import AgentLogger
+    from smolagents.remote_executors import RemotePythonExecutor
+    from smolagents.utils import AgentError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kernelbox.wire._results import ExecutionResult
+
+# The names that are neither modules nor packages in the kernel: smolagents uses both kinds.
+_MISSING = """(lambda names, has: [name for name in names if name.lower() not in has and
+__import__('importlib.util').util.find_spec(name.partition('.')[0]) is None])({!r},
+{{package.name.lower() for package in __import__('importlib.metadata').metadata.distributions()}})"""
+
+
+class KernelboxExecutor(RemotePythonExecutor):
+    """Runs the agent's code in a kernel; `cleanup()` ends it. Further options are those of `Kernel`."""
+
+    def __init__(
+        self,
+        additional_imports: list[str] | None = None,
+        logger: Any = None,
+        *,
+        allow_pickle: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(additional_imports or [], logger or AgentLogger(), allow_pickle)
+        self.kernel = Kernel(**options)
+        wanted = [name for name in self.additional_imports if name != "*"]
+        self.installed_packages = self.install_packages(wanted)
+
+    def run_code_raise_errors(self, code: str) -> CodeOutput:
+        result = self.kernel.execute(code)
+        logs = result.stdout + result.stderr
+        if result.error is None:
+            return CodeOutput(output=_value(result), logs=logs, is_final_answer=False)
+        if result.error.ename == self.FINAL_ANSWER_EXCEPTION:
+            answer = self._deserialize_final_answer(result.error.evalue, self.allow_pickle)
+            return CodeOutput(output=answer, logs=logs, is_final_answer=True)
+        raise AgentError(str(result), self.logger)
+
+    def install_packages(self, additional_imports: list[str]) -> list[str]:
+        """Installs what the kernel does not have."""
+        if additional_imports and (wanted := self.kernel.execute(_MISSING.format(additional_imports)).value):
+            self.run_code_raise_errors(f"%pip install --quiet {' '.join(wanted)}")
+        return additional_imports
+
+    def cleanup(self) -> None:
+        """Ends a kernel that was opened without a name."""
+        self.kernel.start()
+        self.kernel.stop()
+
+
+def _value(result: ExecutionResult) -> Any:
+    """Returns the last expression: as a value if it is JSON, as a picture if it is one, or as text."""
+    if result.value is not None:
+        return result.value
+    if result.images:
+        with Image.open(result.images[-1]) as picture:
+            return picture.copy()
+    return result.return_value

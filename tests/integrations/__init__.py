@@ -1,0 +1,1 @@
+"""Agent frameworks, each at its newest version, with our kernels in their places."""

@@ -1,0 +1,1 @@
+"""Tests that run in the frameworks' environment, where the tests around them start them."""

@@ -1,0 +1,18 @@
+"""LangChain's own standard tests for sandboxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from langchain_tests.integration_tests import SandboxIntegrationTests
+
+from kernelbox.integrations.deepagents import KernelboxSandbox
+
+
+class TestKernelbox(SandboxIntegrationTests):
+    @pytest.fixture(scope="class")
+    def sandbox(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelboxSandbox]:
+        sandbox = KernelboxSandbox(tmp_path_factory.mktemp("work"))
+        yield sandbox
+        sandbox.close()
