@@ -79,6 +79,7 @@ class TravelSoak:
             except kernelbox.KernelBoxError as exc:
                 self._breach(f"operation {count}, {what} of {name}: {type(exc).__name__}: {exc}")
                 self._forget(name)
+                kernelbox.destroy(name)
             if count % 100 == 99:
                 self._compare_all()
         self._compare_all()
@@ -162,8 +163,9 @@ class TravelSoak:
         if (result.state, result.restored_from) != wanted:
             self._breach(f"{name} died, and said {result.state!r}, {result.restored_from}, not {wanted}: {result.text}")
         model.x = None if newest is None else model.checkpoints[newest]
-        if newest is None:
+        if newest is None:  # the name has another kernel now, which has neither parent nor branches
             model.parent = None
+            self._orphan(name)
 
     def _kill(self, pid: int | None) -> None:
         assert pid is not None
@@ -187,8 +189,9 @@ class TravelSoak:
         if not told.ok and told.ending != "rolled back":
             self._breach(f"{name} after a killed {what}: {told.text}")
         if what == "roll back":
-            before, after = model.x, model.checkpoints[max(known)]
-            model.x = after if self._value(name) == repr(after) or after is None else before
+            after = model.checkpoints[max(known)]
+            if self._value(name) == _shown(after):
+                model.x = after
         found = {each.number for each in kernelbox.checkpoints(name)}
         for number in found - known:
             model.checkpoints[number] = model.x
@@ -220,7 +223,7 @@ class TravelSoak:
 
     def _compare(self, name: str, what: str) -> None:
         model = self._models[name]
-        found, wanted = self._value(name), None if model.x is None else repr(model.x)
+        found, wanted = self._value(name), _shown(model.x)
         if found != wanted:
             self._breach(f"after {what}, {name} holds {found}, not {wanted}")
         listed = [each.number for each in kernelbox.checkpoints(name)]
@@ -255,6 +258,9 @@ class TravelSoak:
 
     def _forget(self, name: str) -> None:
         del self._models[name]
+        self._orphan(name)
+
+    def _orphan(self, name: str) -> None:
         for model in self._models.values():
             if model.parent == name:
                 model.parent = None
@@ -272,6 +278,11 @@ class TravelSoak:
     def _breach(self, sentence: str) -> None:
         self.broken.append(sentence)
         print(f"BROKEN: {sentence}", flush=True)
+
+
+def _shown(x: int | None) -> str | None:
+    """Returns what a cell shows of a value."""
+    return None if x is None else repr(x)
 
 
 def main() -> int:
