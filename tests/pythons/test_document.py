@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "your-python.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = re.findall(
+    r"```python\n(.*?)```", re.sub(r"<!-- not run.*?-->\n```.*?```", "", PAGE, flags=re.DOTALL), re.DOTALL
+)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.cells import parent_of, run, value
+from tests.support.command_line import kernelbox, succeed
 from tests.support.pythons import find_pyenv, make_environment
 
 from kernelbox import (
@@ -216,6 +217,27 @@ def test_a_branch_runs_in_the_python_of_its_original(home: Path, environment: Pa
 def test_a_jupyter_kernel_takes_no_python(home: Path, environment: Path) -> None:
     with pytest.raises(InvalidInput, match=r"only python3 kernels of kernelbox's own engine|use one of"):
         get_or_create("none", python=environment, kernel_type="ir")
+
+
+def test_the_command_line_opens_a_kernel_in_another_python_and_shows_it(home: Path, environment: Path) -> None:
+    shown = succeed("exec", "theirs", "--python", str(environment), PREFIX)
+    assert shown["return_value"] == f"'{environment}'"
+    assert succeed("create", "other", "--python", str(environment))["python"] == f"{environment}/bin/python"
+    refused = kernelbox("exec", "theirs", "--python", sys.executable, "1")
+    assert "is running already, and has python=" in refused.stdout + refused.stderr
+    assert sys.version.split()[0] in kernelbox("list", "--text").stdout
+
+
+def test_an_empty_cache_has_nothing_to_list_or_to_clean(home: Path, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    assert succeed("cache", KERNELBOX_CACHE=cache) == {"environments": []}
+    assert succeed("cache", "--clean", KERNELBOX_CACHE=cache) == {"removed": []}
+
+
+def test_doctor_checks_the_python_of_kernels(home: Path, environment: Path, tmp_path: Path) -> None:
+    found = kernelbox("doctor", KERNELBOX_PYTHON=str(environment)).stdout
+    assert f"at {environment}/bin/python, by KERNELBOX_PYTHON" in found
+    assert "there is no such file" in kernelbox("doctor", KERNELBOX_PYTHON=str(tmp_path / "none")).stdout
 
 
 # -- sandboxes ---------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from kernelbox.tools._toolbox import CONNECT_TIMEOUT, Toolbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from typing import Self
 
     from kernelbox.base._limits import Limits
@@ -91,6 +91,8 @@ class CodeExecutor(Handle):
         sandbox_config: str | os.PathLike[str] | None = None,
         sandbox_level: SandboxLevel | None = None,
         python: str | os.PathLike[str] | None = None,
+        requirements: Sequence[str] | str | os.PathLike[str] | None = None,
+        progress: Callable[[str], None] | None = None,
         log_level: str = "WARNING",
         ipybox: bool = False,
         tool_server_host: str | None = None,
@@ -126,6 +128,7 @@ class CodeExecutor(Handle):
         self._report_changes = check_switch("report_changes", report_changes)
         self.limits = check_limits(limits)
         self.python = check_python(python)
+        self._requirements, self._progress = requirements, progress
         self.connect_timeout = check_seconds("connect_timeout", connect_timeout)
         self._mcp_servers = mcp_servers
         self._executor = self._make_executor()
@@ -332,6 +335,8 @@ class CodeExecutor(Handle):
             sandbox=self._rules,
             guarded=self.require_shell_escape,
             python=self.python,
+            requirements=self._requirements,
+            progress=self._progress,
         )
 
     def _cell_options(

@@ -66,6 +66,8 @@ class Kernel(KernelObject):
         sandbox: Sandbox | None = None,
         sandbox_level: SandboxLevel | None = None,
         python: str | os.PathLike[str] | None = None,
+        requirements: Sequence[str] | str | os.PathLike[str] | None = None,
+        progress: Callable[[str], None] | None = None,
         timeout: float | None = None,
         images_dir: str | os.PathLike[str] | None = None,
         approve: Approve | None = None,
@@ -77,7 +79,19 @@ class Kernel(KernelObject):
     ) -> None:
         warn_on_loop("Kernel()")
         chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
-        options = KernelOptions(session_name, tags, cwd, env, "kernel", kernel_type, limits, chosen, python=python)
+        options = KernelOptions(
+            session_name,
+            tags,
+            cwd,
+            env,
+            "kernel",
+            kernel_type,
+            limits,
+            chosen,
+            python=python,
+            requirements=requirements,
+            progress=progress,
+        )
         defaults = CellDefaults(timeout, images_dir, policy, output_char_limit, budget, choose_tools(tools))
         super().__init__(name, options, defaults, destroy=destroy)
         self._approve = check_approve(approve)

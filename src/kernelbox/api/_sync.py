@@ -21,7 +21,7 @@ from kernelbox.wire._results import ExecutionResult, OutputItem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kernelbox.api._kernel import Kernel
     from kernelbox.base._limits import Limits
@@ -49,6 +49,8 @@ def get_or_create(
     sandbox: Sandbox | None = None,
     sandbox_level: SandboxLevel | None = None,
     python: str | os.PathLike[str] | None = None,
+    requirements: Sequence[str] | str | os.PathLike[str] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Kernel:
     """Returns the live kernel of a name, a new one if there is none. It is a KernelRecord with methods.
 
@@ -58,10 +60,24 @@ def get_or_create(
     directory and has no network), the path of a configuration file, or a dict of what would be in one; it raises
     StartFailed where that cannot be done. `sandbox_level="srt"` has it confined by sandbox-runtime as well, whose proxy
     lets it reach the domains that the configuration allows. See docs/sandbox.md. `python` is the interpreter that a new
-    kernel runs in: a path, an environment's directory, a version such as "3.12", or "project". See docs/your-python.md.
+    kernel runs in: a path, an environment's directory, a version such as "3.12", or "project". With
+    `requirements` kernelbox makes an environment of it, once, and `progress` is called with each line of the installer.
+    See docs/your-python.md.
     """
     chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
-    options = KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits, chosen, python=python)
+    options = KernelOptions(
+        session_name,
+        tags,
+        cwd,
+        env,
+        lifetime,
+        kernel_type,
+        limits,
+        chosen,
+        python=python,
+        requirements=requirements,
+        progress=progress,
+    )
     return _object(kernels(), name, options, create=False)
 
 
@@ -218,10 +234,24 @@ def create(
     sandbox: Sandbox | None = None,
     sandbox_level: SandboxLevel | None = None,
     python: str | os.PathLike[str] | None = None,
+    requirements: Sequence[str] | str | os.PathLike[str] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Kernel:
     """Opens a kernel under a name that no live kernel has; raises KernelExists. The options are `get_or_create`'s."""
     chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
-    options = KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits, chosen, python=python)
+    options = KernelOptions(
+        session_name,
+        tags,
+        cwd,
+        env,
+        lifetime,
+        kernel_type,
+        limits,
+        chosen,
+        python=python,
+        requirements=requirements,
+        progress=progress,
+    )
     return _object(kernels(), name, options, create=True)
 
 

@@ -65,6 +65,7 @@ class KernelBoxConfig:
     checkpoint_memory: int = 512_000_000
     checkpoint_age: float = 0.0
     python: str = ""
+    cache: str = ""
 
     @classmethod
     def from_env(cls) -> KernelBoxConfig:
@@ -255,6 +256,7 @@ VARIABLES: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("KERNELBOX_CHECKPOINT_MEMORY", "checkpoint_memory", _limit("memory")),
     ("KERNELBOX_CHECKPOINT_AGE", "checkpoint_age", _number(0)),
     ("KERNELBOX_PYTHON", "python", _text),
+    ("KERNELBOX_CACHE", "cache", _text),
 )
 
 # Every call reads the configuration. os.environ raises an exception inside for each missing variable; the dict below

@@ -124,6 +124,7 @@ class Kernels(Handle):
         check_name(name)
         record = self._find_live(name)
         if record is None:
+            self._prepare(options)
             with self._locking(*options.names(name)) as record:
                 if record is None or not record.alive:
                     restored = self._restore(record)
@@ -143,6 +144,7 @@ class Kernels(Handle):
         it is not to be taken as it is.
         """
         check_name(name)
+        self._prepare(options)
         with self._locking(*options.names(name)) as record:
             if record is not None and record.alive:
                 raise KernelExists(name)
@@ -158,6 +160,7 @@ class Kernels(Handle):
         live = self._find_live(name)
         if live is not None:
             return _with_walls(live, options)
+        self._prepare(options)
         with self._locking(name) as record:
             if record is not None and record.alive:
                 return _with_walls(record, options)
@@ -258,6 +261,11 @@ class Kernels(Handle):
         engine, directory = engine_named(record.engine), self.store.directory(record.kernel_id)
         note_loss(directory, cause, lambda execution_id: engine.leftovers(record, directory, execution_id))
 
+    def _prepare(self, options: KernelOptions) -> None:
+        """Makes the environment of a kernel before its name is locked: installing takes longer than others wait."""
+        if options.requirements is not None:
+            new_record(terms_of("prepared", options), self.config, self.store)
+
     def _require_free(self, session_name: str | None, dead: KernelRecord | None) -> None:
         """Raises KernelExists if another kernel has a session name, or a dead one has left walls for it."""
         other = None if session_name is None else self.find(session_name)
@@ -309,7 +317,7 @@ class Kernels(Handle):
                 return current  # another client restarted it while we waited
             # Or it would be ended, and could not be started again.
             check_start(current.kernel_type, current.engine)
-            settle_python(current, self.store)
+            settle_python(current, self.config, self.store)
             if ended is None:
                 require_directory(current)
             current.lost, current.restored_from, current.copied = describe_loss(current), None, False

@@ -19,10 +19,11 @@ from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Literal
 
     from kernelbox.base._limits import Limits
+    from kernelbox.host.pythons._requirements import Requirements
     from kernelbox.host.store._record import KernelRecord, Lifetime
     from kernelbox.sandbox._sandbox_config import SandboxConfig
 
@@ -49,6 +50,8 @@ class KernelOptions:
     sandbox: Sandbox | None = None
     guarded: bool = False
     python: str | os.PathLike[str] | None = None
+    requirements: Requirements | Sequence[str] | str | os.PathLike[str] | None = None
+    progress: Callable[[str], None] | None = None
 
     def ending_with_process(self) -> KernelOptions:
         """Returns the same options for a kernel that must not outlive this process."""
@@ -90,7 +93,9 @@ class KernelOptions:
 
     def python_differences(self, record: KernelRecord) -> list[str]:
         """Describes how a kernel's interpreter differs from the requested one; empty if none is requested."""
-        wanted = check_python(self.python)
+        wanted, required = check_python(self.python), self.required()
+        if required is not None and list(required.packages) != record.requirements:
+            return [f"requirements={record.requirements}, not {list(required.packages)}"]
         if wanted is None:
             return []
         from kernelbox.host.pythons._searching import is_meant  # few kernels have another interpreter
@@ -110,7 +115,7 @@ class KernelOptions:
         """Describes which limits, sandbox rules and interpreter of a dead kernel these options would change."""
         limits = _check_limits(self.limits)
         found = [] if limits is None else limits.excesses(dead.limits)
-        found += self.python_differences(dead) if dead.chosen_python else []
+        found += self.python_differences(dead) if dead.chosen_python or dead.requirements is not None else []
         return found if dead.sandbox is None else found + self.sandbox_differences(dead)
 
     def limits_within(self, held: Mapping[str, float], configured: Mapping[str, float]) -> Limits | None:
@@ -176,7 +181,17 @@ class KernelOptions:
             sandbox=self.sandbox_config() or self.sandbox,
             guarded=self.guarded,
             python=check_python(self.python),
+            requirements=self.required(),
+            progress=self.progress,
         )
+
+    def required(self) -> Requirements | None:
+        """Returns what the kernel's environment must have; None if none is to be made. Raises InvalidInput."""
+        if self.requirements is None:
+            return None
+        from kernelbox.host.pythons._requirements import check_requirements  # few kernels have any
+
+        return check_requirements(self.requirements)
 
 
 NO_OPTIONS = KernelOptions()

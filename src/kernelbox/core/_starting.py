@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.core._terms import Terms
     from kernelbox.host.engines._interface import Engine
+    from kernelbox.host.pythons._requirements import Requirements
     from kernelbox.host.store._store import Store
     from kernelbox.wire._results import ExecutionResult
 
@@ -73,27 +74,46 @@ def new_record(terms: Terms, config: KernelBoxConfig, store: Store) -> KernelRec
     if options.lifetime == "process" or config.store_backend == "memory":
         owner = terms.owner or ProcessIdentity.own()
         record.owner_pid, record.owner_start_time = owner.pid, owner.start_time
-    wanted = options.python or (config.python if engine.name == "kernelbox" else "")
-    if wanted:
+    wanted, required = options.python or (config.python if engine.name == "kernelbox" else ""), options.required()
+    if wanted or required is not None:
         if engine.name != "kernelbox":
             allowed = "only python3 kernels of kernelbox's own engine run in a Python of your choice"
             raise InvalidInput("python", wanted, f"{allowed}, and {kernel_type!r} is one of Jupyter's")
-        from kernelbox.host.pythons._searching import find_python  # few kernels have another interpreter
-
-        store.read_new()
-        record.chosen_python = find_python(os.fspath(wanted), terms.cwd)
-    settle_python(record, store)
+        record.chosen_python = choose_python(wanted, required, terms.cwd, store)
+        record.requirements = None if required is None else list(required.packages)
+    settle_python(record, config, store, options.progress)
     return record
 
 
-def settle_python(record: KernelRecord, store: Store) -> Interpreter:
-    """Notes in a record which interpreter its next process runs in; raises StartFailed if kernels cannot run there."""
+def choose_python(wanted: str | os.PathLike[str], required: Requirements | None, cwd: str, store: Store) -> str:
+    """Returns the interpreter that is asked for, or one that the requirements accept; "" for our own."""
+    from kernelbox.host.pythons._searching import find_accepted, find_python  # few kernels have another interpreter
+
+    store.read_new()  # an interpreter that cells of other kernels can write is not run
+    if wanted:
+        return find_python(os.fspath(wanted), cwd)
+    return "" if required is None else find_accepted(required)
+
+
+def settle_python(
+    record: KernelRecord, config: KernelBoxConfig, store: Store, progress: Callable[[str], None] | None = None
+) -> Interpreter:
+    """Notes in a record which interpreter its next process runs in; raises StartFailed if kernels cannot run there.
+
+    The environment of its requirements is made if it is not in the cache.
+    """
     interpreter = own_interpreter()
-    if record.chosen_python:
+    if record.chosen_python or record.requirements is not None:
         from kernelbox.host.pythons._probing import probe
 
-        store.read_new()  # an interpreter that cells of other kernels can write is not run
-        interpreter = probe(record.chosen_python)
+        store.read_new()
+        chosen = record.chosen_python or interpreter.executable
+        interpreter = probe(chosen, bare=record.requirements is not None)
+        if record.requirements is not None:
+            from kernelbox.host.pythons._environments import cache_directory, environment_for
+
+            cache = cache_directory(config.cache)
+            interpreter = probe(environment_for(interpreter, record.requirements, cache, progress))
     if record.engine == "kernelbox":
         record.python, record.python_version = interpreter.executable, interpreter.version
         record.python_prefix = interpreter.prefix if interpreter.prefix in interpreter.code else ""
@@ -129,7 +149,7 @@ def start(
     fill_standard_descriptors()  # before any that a child gets is opened
     record = kernel.record
     require_directory(record)
-    interpreter = settle_python(record, store)
+    interpreter = settle_python(record, config, store)
     if record.sandbox is not None:
         from kernelbox.base._cell_places import note_places  # few kernels have a sandbox
 

@@ -76,6 +76,8 @@ def terms_after(
         sandbox=given.sandbox if dead.sandbox is None else _rules_of(dead),
         guarded=given.guarded or dead.guarded,
         python=dead.chosen_python or given.python,
+        requirements=given.requirements if dead.requirements is None else dead.requirements,
+        progress=given.progress,
     )
     return Terms(
         dead.name if given.session_name is None else name,

@@ -380,6 +380,7 @@ class AsyncKernels(Handle):
             env={**(self._new.env or {}), **wanted.env} if wanted.env else self._new.env,
             limits=self._new.limits if limits is None else limits,
             python=self._new.python if wanted.python is None else wanted.python,
+            requirements=self._new.requirements if wanted.requirements is None else wanted.requirements,
         )
 
     def _shown(self, record: KernelRecord) -> KernelRecord:

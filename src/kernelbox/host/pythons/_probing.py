@@ -60,22 +60,27 @@ print(json.dumps(found))
 """
 
 # What is known of an interpreter, and what it looked like on the disk then.
-_known: dict[str, tuple[list[object], Interpreter]] = {}
+_known: dict[str, tuple[list[object], Interpreter, dict[str, str]]] = {}
 
 
-def probe(executable: str) -> Interpreter:
-    """Returns the interpreter of a path; raises StartFailed if kernels cannot run in it."""
+def probe(executable: str, *, bare: bool = False) -> Interpreter:
+    """Returns the interpreter of a path; raises StartFailed if kernels cannot run in it.
+
+    A `bare` one need not have the packages: an environment is made of it.
+    """
     own = own_interpreter()
     if executable == own.executable:
         return own
     _require_out_of_reach(executable, [executable, os.path.dirname(os.path.dirname(executable))])
-    seen, interpreter = _known.get(executable, ([], None))
+    seen, interpreter, packages = _known.get(executable, ([], None, {}))
     if interpreter is None or seen != _stamps(interpreter):
         found = _ask(executable)
         _require_usable(executable, found)
-        interpreter = _read(executable, found)
+        interpreter, packages = _read(executable, found), dict(found["packages"])
     _require_out_of_reach(executable, [*interpreter.code, *interpreter.folders])
-    _known[executable] = _stamps(interpreter), interpreter
+    _known[executable] = _stamps(interpreter), interpreter, packages
+    if not bare:
+        _require_packages(executable, packages)
     return interpreter
 
 
@@ -133,9 +138,12 @@ def _require_usable(executable: str, found: dict[str, Any]) -> None:
         raise StartFailed(f"{executable!r} is Python {version}, and kernels need {oldest} or newer")
     if found["name"] != "cpython":
         raise StartFailed(f"{executable!r} is {found['name']}, and kernels need CPython")
-    lacking = [name for name, oldest in NEEDED.items() if _numbers(found["packages"].get(name, "")) < _numbers(oldest)]
+
+
+def _require_packages(executable: str, packages: dict[str, str]) -> None:
+    lacking = [name for name, oldest in NEEDED.items() if _numbers(packages.get(name, "")) < _numbers(oldest)]
     if lacking:
-        wanted = " ".join(f"'{name}>={NEEDED[name]}'" if name in found["packages"] else name for name in NEEDED)
+        wanted = " ".join(f"'{name}>={NEEDED[name]}'" if name in packages else name for name in NEEDED)
         raise StartFailed(
             f"the environment of {executable!r} lacks {' and '.join(map(_with_bound, lacking))}: "
             f"uv pip install --python {executable} {wanted}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import shutil
@@ -11,13 +12,18 @@ from kernelbox.base._cell_places import can_cells_write
 from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.base._pythons import own_interpreter
-from kernelbox.host.pythons._probing import look_at
+from kernelbox.host.pythons._probing import OLDEST, look_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kernelbox.host.pythons._requirements import Requirements
+
 PROJECT = "project"
+
+# Minor versions of Python 3 are looked for from here down.
+_NEWEST = 16
 
 # What makes a directory the root of a project.
 _PROJECT_FILES = ("pyproject.toml", "uv.lock")
@@ -89,6 +95,19 @@ def find_uv() -> str | None:
     return shutil.which("uv", path=search_path()) or (
         None if can_cells_write(beside) else shutil.which("uv", path=beside)
     )
+
+
+def find_accepted(required: Requirements) -> str:
+    """Returns an interpreter that requirements accept, "" for our own; raises InvalidInput if there is none."""
+    if required.accepts(own_interpreter().version):
+        return ""
+    for minor in range(_NEWEST, OLDEST[1] - 1, -1):
+        for path in _candidates(f"3.{minor}"):
+            with contextlib.suppress(StartFailed):
+                version = look_at(path)
+                if version >= OLDEST and required.accepts(".".join(map(str, version))):
+                    return path
+    raise InvalidInput("requires-python", required.python, "no such Python was found; give the path of one as python")
 
 
 def _in_environment(wanted: str, directory: str) -> str:

@@ -24,8 +24,11 @@ MAX_TAGS = 10_000
 MAX_RULES = 10_000
 MAX_CAUSE = 2_000
 
+# Characters of all requirements of an environment (host/pythons/_requirements.py).
+_MAX_REQUIREMENTS = 5_000
+
 # The most bytes of a record. JSON takes up to 12 bytes for a character. Two names, eight paths, the tags, two causes,
-# the rules of a sandbox and the rest stay below this.
+# the rules of a sandbox, the requirements and the rest stay below this.
 MAX_RECORD = 896 * 1024
 
 # The limit of counts: executions, and start times in ticks.
@@ -71,7 +74,8 @@ class KernelRecord:
     its path: boot, device, inode. `parent` is the id of the kernel that it is a branch of.
     `restored_from` is the checkpoint that it was last set back to, and `lost_executions` what that undid. `copied` says
     whether its process is a copy, of another kernel or of a checkpoint. `python` is the interpreter that it runs in,
-    "" for other engines. `chosen_python` is the one that its opener chose, "" if it chose none.
+    "" for other engines. `chosen_python` is the one that its opener chose, "" if it chose none. With `requirements`, it
+    runs in an environment that kernelbox made of that one; None if there is none.
     """
 
     kernel_id: str
@@ -112,6 +116,7 @@ class KernelRecord:
     python_version: str = ""
     python_prefix: str = ""
     chosen_python: str = ""
+    requirements: list[str] | None = None
 
     @property
     def age_seconds(self) -> float:
@@ -286,6 +291,13 @@ def _is_pid(value: object) -> bool:
     return value is None or (type(value) is int and 0 < value < _LARGEST_PID)
 
 
+def _are_requirements(value: object) -> bool:
+    """Tells whether these are strings, within the limit of characters."""
+    if type(value) is not list or not all(type(each) is str for each in value):
+        return False
+    return sum(map(len, value)) <= _MAX_REQUIREMENTS
+
+
 def _one_of(*allowed: str) -> Callable[[object], bool]:
     return lambda value: type(value) is str and value in allowed
 
@@ -326,6 +338,7 @@ _CHECKS: tuple[tuple[str, Callable[[object], bool]], ...] = (
     ("python_version", lambda value: type(value) is str and len(value) <= _LONGEST_VERSION),
     ("python_prefix", _is_path),
     ("chosen_python", _is_path),
+    ("requirements", lambda value: value is None or _are_requirements(value)),
     ("limits", _are_amounts),
     ("groups", lambda value: type(value) is list and len(value) <= _MOST_GROUPS and all(map(_is_path, value))),
     ("usage", lambda value: value is None or _are_amounts(value)),
