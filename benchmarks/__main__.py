@@ -15,7 +15,7 @@ from benchmarks._measure import Row, set_scale, table
 
 BENCHMARKS = (
     *("engine", "cli", "store", "executor", "tools", "tokens", "http", "service", "gateway"),
-    *("sandbox", "srt", "guard", "time_travel"),
+    *("sandbox", "srt", "guard", "time_travel", "python"),
 )
 
 

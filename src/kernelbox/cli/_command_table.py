@@ -114,6 +114,12 @@ COMMANDS = (
         ),
     ),
     Command(
+        "cache",
+        "list the environments that --with has made, or remove them",
+        "_cache:run",
+        ("kernelbox cache", "kernelbox cache --clean"),
+    ),
+    Command(
         "branch",
         "copy a live kernel, with all its variables, into kernels of their own",
         "_time_travel_commands:branch",

@@ -247,6 +247,10 @@ def _some(parser: Parser) -> None:
     _pretty(parser)
 
 
+def _cache(parser: Parser) -> None:
+    parser.add_argument("--clean", action="store_true", help="remove the environments that no live kernel runs in")
+
+
 def _wipe(parser: Parser) -> None:
     parser.add_argument(
         "--stale",
@@ -333,9 +337,17 @@ def _target(parser: Parser) -> None:
 
 
 def _walls(parser: Parser, limits: str) -> None:
-    """Adds the limits and the sandbox of a new kernel."""
+    """Adds the limits, the sandbox and the interpreter of a new kernel."""
     add_limit_option(parser, limits)
     add_sandbox_options(parser, "a kernel that is opened")
+    parser.add_argument("--python", metavar="PYTHON", help="its interpreter: a path, an environment, 3.12 or project")
+    parser.add_argument(
+        "--with",
+        dest="packages",
+        action="append",
+        metavar="PACKAGE",
+        help="make an environment with it; may be repeated",
+    )
 
 
 def _pretty(parser: Parser) -> None:
@@ -364,6 +376,7 @@ _OPTIONS: dict[str, Callable[[Parser], object]] = {
     "restart": _some,
     "destroy": _some,
     "wipe": _wipe,
+    "cache": _cache,
     "branch": _copying("add_branch_options"),
     "checkpoint": _copying("add_checkpoint_options"),
     "checkpoints": _one,

@@ -168,14 +168,16 @@ def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Cal
 def _read_key(options: Namespace) -> str:
     sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
     limits = parse_limits("--limit", options.limit)
-    walled = sandbox is not None or limits is not None
+    python = {"python": options.python, "requirements": options.packages}
+    walled = sandbox is not None or limits is not None or any(value is not None for value in python.values())
     if options.id is None:
         if walled and not _has_death_to_tell(options.name):
-            _sync.get_or_create(options.name, limits=limits, sandbox=sandbox)
+            _sync.get_or_create(options.name, limits=limits, sandbox=sandbox, progress=say, **python)
         return str(options.name)
     if walled:
         raise InvalidInput.saying(
-            "--limit and --sandbox are for a kernel that --name opens; the kernel of an id exists already"
+            "--limit, --sandbox, --python and --with are for a kernel that --name opens; the kernel of an id exists "
+            "already"
         )
     if is_kernel_id(options.id):
         return str(options.id)

@@ -46,7 +46,15 @@ def create(options: Namespace) -> int:
     [name] = options.names
     with _progress(options, f"starting kernel {name!r}"):
         record = _sync.create(
-            name, cwd=options.cwd, kernel_type=options.kernel_type, tags=tags, limits=limits, sandbox=sandbox
+            name,
+            cwd=options.cwd,
+            kernel_type=options.kernel_type,
+            tags=tags,
+            limits=limits,
+            sandbox=sandbox,
+            python=options.python,
+            requirements=options.packages,
+            progress=say,
         )
     return _print(options, record.to_dict(), f"opened {record.name!r} in {kernels().config.home}")
 

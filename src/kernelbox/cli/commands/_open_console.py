@@ -23,6 +23,8 @@ def run(options: Namespace) -> int:
     sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
     with progress(f"starting kernel {options.name!r}"):
         limits = parse_limits("--limit", options.limit)
-        record = _sync.get_or_create(options.name, limits=limits, sandbox=sandbox)
+        record = _sync.get_or_create(
+            options.name, limits=limits, sandbox=sandbox, python=options.python, requirements=options.packages
+        )
     Console(record).run()
     return 0

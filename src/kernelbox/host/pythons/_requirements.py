@@ -44,15 +44,15 @@ def check_requirements(given: object) -> Requirements:
 
 
 def _sorted(packages: Iterable[str], python: str = "") -> Requirements:
-    found = sorted(
-        {"".join(each.split()) if ";" not in each and "@" not in each else each.strip() for each in packages}
-    )
-    for each in found:
-        if not each or not each.isprintable() or each.startswith(("-", ".", "/", "~", "file:")):
+    found: set[str] = set()
+    for each in packages:
+        text = each.strip()
+        if not text or not text.isprintable() or text.startswith(("-", ".", "/", "~", "file:")):
             raise InvalidInput("requirements", each, "use names of packages, such as pandas>=2, or git+https addresses")
+        found.add(text if ";" in text or "@" in text else text.replace(" ", ""))
     if sum(map(len, found)) > MOST_CHARACTERS:
         raise InvalidInput.saying(f"requirements: these have more than {MOST_CHARACTERS:,} characters")
-    return Requirements(tuple(found), python)
+    return Requirements(tuple(sorted(found)), python)
 
 
 def _read_script(path: str | bytes) -> Requirements:
