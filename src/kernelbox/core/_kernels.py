@@ -11,7 +11,7 @@ from kernelbox.core._condition import Condition, describe_loss
 from kernelbox.core._every_kernel import note_held
 from kernelbox.core._kernel_handle import ConnectionPool, KernelHandle
 from kernelbox.core._options import NO_OPTIONS, KernelOptions
-from kernelbox.core._starting import check_start, new_record, settle_python, start
+from kernelbox.core._starting import check_start, new_record, prepare_environment, settle_python, start
 from kernelbox.core._terms import require_directory, terms_after, terms_of, withheld
 from kernelbox.host._engines import engine_named
 from kernelbox.host.files._home import Home
@@ -124,7 +124,7 @@ class Kernels(Handle):
         check_name(name)
         record = self._find_live(name)
         if record is None:
-            self._prepare(options)
+            prepare_environment(options, self.config, self.store)
             with self._locking(*options.names(name)) as record:
                 if record is None or not record.alive:
                     restored = self._restore(record)
@@ -144,7 +144,7 @@ class Kernels(Handle):
         it is not to be taken as it is.
         """
         check_name(name)
-        self._prepare(options)
+        prepare_environment(options, self.config, self.store)
         with self._locking(*options.names(name)) as record:
             if record is not None and record.alive:
                 raise KernelExists(name)
@@ -160,7 +160,7 @@ class Kernels(Handle):
         live = self._find_live(name)
         if live is not None:
             return _with_walls(live, options)
-        self._prepare(options)
+        prepare_environment(options, self.config, self.store)
         with self._locking(name) as record:
             if record is not None and record.alive:
                 return _with_walls(record, options)
@@ -260,11 +260,6 @@ class Kernels(Handle):
         """Notes in the log of a kernel's cells that their variables are lost, with what the last cell had to say."""
         engine, directory = engine_named(record.engine), self.store.directory(record.kernel_id)
         note_loss(directory, cause, lambda execution_id: engine.leftovers(record, directory, execution_id))
-
-    def _prepare(self, options: KernelOptions) -> None:
-        """Makes the environment of a kernel before its name is locked: installing takes longer than others wait."""
-        if options.requirements is not None:
-            new_record(terms_of("prepared", options), self.config, self.store)
 
     def _require_free(self, session_name: str | None, dead: KernelRecord | None) -> None:
         """Raises KernelExists if another kernel has a session name, or a dead one has left walls for it."""
