@@ -249,6 +249,7 @@ def _some(parser: Parser) -> None:
 
 def _cache(parser: Parser) -> None:
     parser.add_argument("--clean", action="store_true", help="remove the environments that no live kernel runs in")
+    _pretty(parser)
 
 
 def _wipe(parser: Parser) -> None:
@@ -341,13 +342,7 @@ def _walls(parser: Parser, limits: str) -> None:
     add_limit_option(parser, limits)
     add_sandbox_options(parser, "a kernel that is opened")
     parser.add_argument("--python", metavar="PYTHON", help="its interpreter: a path, an environment, 3.12 or project")
-    parser.add_argument(
-        "--with",
-        dest="packages",
-        action="append",
-        metavar="PACKAGE",
-        help="make an environment with it; may be repeated",
-    )
+    parser.add_argument("--with", dest="packages", action="append", metavar="PACKAGE", help="install a package for it")
 
 
 def _pretty(parser: Parser) -> None:
