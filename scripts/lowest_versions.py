@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """Runs tests with the lowest versions that pyproject.toml allows, in environments of their own.
 
-First the default install, then all extras: an extra may need newer versions of what the default install has. uv chooses
-the lowest version of each package that kernelbox names (`--resolution lowest-direct`). Needs `make bootstrap` before.
+    python scripts/lowest_versions.py [default | all]
+
+First the default install, then all extras: an extra may need newer versions of what the default install has. One word
+chooses one of them. uv chooses the lowest version of each package that kernelbox names (`--resolution lowest-direct`).
+Needs `make bootstrap` before.
 """
 
 from __future__ import annotations
@@ -39,9 +42,9 @@ ALL_TESTS = (
 def main() -> int:
     uv = shutil.which("uv") or str(ROOT / ".bootstrap" / "bin" / "uv")
     with tempfile.TemporaryDirectory() as scratch:
-        for extras, tests in (([], DEFAULT_TESTS), (["--extra", "all"], ALL_TESTS)):
-            environment = Path(scratch, "all" if extras else "default")
-            python = build(uv, environment, extras)
+        for part in sys.argv[1:] or ("default", "all"):
+            environment, tests = Path(scratch, part), {"default": DEFAULT_TESTS, "all": ALL_TESTS}[part]
+            python = build(uv, environment, ["--extra", "all"] if part == "all" else [])
             # A process for each processor; whole files stay together, as in `make test`.
             pytest = [python, "-m", "pytest", "-q", "-m", "not slow", "--numprocesses=auto", "--dist=loadfile"]
             if subprocess.run([*pytest, *tests], cwd=ROOT, check=False).returncode:
