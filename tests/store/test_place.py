@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,15 @@ def place(tmp_path: Path) -> Iterator[Place]:
     directory.mkdir(0o700)
     with Place.open(str(directory)) as opened:
         yield opened
+
+
+def test_threads_that_list_a_directory_at_once_each_see_every_entry(place: Place, tmp_path: Path) -> None:
+    names = {f"entry-{number:04}" for number in range(1000)}
+    for name in names:
+        (tmp_path / "place" / name).touch()
+    with ThreadPoolExecutor(8) as threads:
+        seen = list(threads.map(lambda _: place.listdir(), range(200)))
+    assert [listed for listed in seen if set(listed) != names or len(listed) != len(names)] == []
 
 
 @pytest.fixture

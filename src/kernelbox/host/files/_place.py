@@ -98,10 +98,13 @@ class Place(Owner):
 
     def listdir(self, most: int | None = None) -> list[str]:
         """Returns the names of the entries, or of at most so many."""
-        if most is None:
-            return os.listdir(self.fd)
-        with os.scandir(self.fd) as entries:
-            return [entry.name for entry in islice(entries, most)]
+        # Not by our own descriptor: threads and templates share its position, so each would see a part of the entries.
+        fd = os.open(".", _DIRECTORY, dir_fd=self.fd)
+        try:
+            with os.scandir(fd) as entries:
+                return [entry.name for entry in islice(entries, most)]
+        finally:
+            os.close(fd)
 
     def stat(self, name: str) -> os.stat_result:
         """Returns the status of an entry; a link is not followed."""
