@@ -349,7 +349,7 @@ class AsyncKernels(Handle):
         return self._kernels.use(name, options)
 
     def _require_room(self) -> None:
-        if self._most and len(self._kernels.store.all()) >= self._most:
+        if self._most and self._kernels.store.count() >= self._most:
             sentence = f"there are {self._most:,} kernels, which is the limit; destroy one, or use one of them"
             raise LimitReached(sentence, of_server=True, retry_after=_FULL_PATIENCE)
 

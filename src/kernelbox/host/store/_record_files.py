@@ -87,16 +87,16 @@ class Records:
                 record = self._restore(copy, slug_of(name))
             if record is not None and name in record.names:
                 return record
-        if not thorough or self._is_free(slug_of(name)):
+        if not thorough or self._is_free(name):
             return None
         return next((record for record in self.scan() if name in record.names), None)
 
-    def _is_free(self, slug: str) -> bool:
-        """Tells whether certainly no kernel has the name of a slug, by reading only records that are new."""
+    def _is_free(self, name: str) -> bool:
+        """Tells whether certainly no kernel has a name, by reading only records and copies that are new."""
         if not self.learn_slugs():
             return False
         theirs = set().union(*list(self._slugs.values()))
-        return slug not in theirs and all(copy in theirs or copy.endswith(UNFINISHED) for copy in self._slugs_taken())
+        return slug_of(name) not in theirs and not any(name in copy.names for _, copy in self._copies(besides=theirs))
 
     def namesakes(self, record: KernelRecord) -> list[KernelRecord]:
         """Returns the other records that have a name of this one."""
@@ -108,6 +108,7 @@ class Records:
     def learn_slugs(self) -> bool:
         """Learns under which slugs the kernels are that were not known; returns whether that is so of all now."""
         known = self._slugs
+        before = set(known)
         ids = self.ids()
         sound = True
         for kernel_id in ids:
@@ -117,8 +118,8 @@ class Records:
                     sound = False
                 else:
                     known[kernel_id] = frozenset(map(slug_of, record.names))
-        for kernel_id in known.keys() - set(ids):
-            known.pop(kernel_id, None)  # another thread may have been faster
+        for kernel_id in before.difference(ids):  # not those that another thread has learned since
+            known.pop(kernel_id, None)
         return sound
 
     def scan(self) -> list[KernelRecord]:

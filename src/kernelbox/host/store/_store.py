@@ -69,6 +69,8 @@ class Store:
         self._root = Pinned(root, runtime_dir, home)
         self._registry = registry
         self._slugs: dict[str, frozenset[str]] = {}
+        # Entries that the registry does not have yet. The first thread that gets its lock writes those of all.
+        self._unlisted: dict[str, bytes] = {}
 
     def __repr__(self) -> str:
         return f"<Store {self.runtime_dir}>"
@@ -153,6 +155,14 @@ class Store:
                 return self._records(runtime).scan()
         except FileNotFoundError:
             return []
+
+    def count(self) -> int:
+        """Returns how many kernels there are, by their directories; no record is read."""
+        try:
+            with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
+                return len(self._records(runtime).ids())
+        except FileNotFoundError:
+            return 0
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -282,11 +292,17 @@ class Store:
         """Brings the registry up to date; only `changed` is known to differ."""
         if self._registry is None or not (changed or self._registry.exists() or self._has_kernels()):
             return
+        entry = b"" if changed is None else self._shown(changed)
+        if changed is not None:
+            self._unlisted[changed.kernel_id] = entry
         with _translated(self._registry.path), self._locked(_REGISTRY_LOCK), self.runtime() as runtime:
-            known = {} if changed is None else {changed.kernel_id: self._shown(changed)}
-            self._registry.update(
-                self._records(runtime).ids(), known, lambda kernel_id: self._entry(runtime, kernel_id)
-            )
+            if changed is not None and self._unlisted.get(changed.kernel_id) is not entry:
+                return  # another thread has written it, or a newer one
+            known = dict(self._unlisted)
+            ids = self._records(runtime).ids()
+            self._registry.update(ids, known, lambda kernel_id: self._entry(runtime, kernel_id))
+            for kernel_id in [each for each, written in known.items() if self._unlisted.get(each) is written]:
+                del self._unlisted[kernel_id]
 
     def _has_kernels(self) -> bool:
         try:
