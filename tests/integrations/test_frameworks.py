@@ -110,7 +110,7 @@ def test_the_suite_of_a_framework_fails_in_what_is_accepted_and_in_nothing_else(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_pages_name_the_versions_that_are_tested(python: Path) -> None:
+def test_the_pages_name_versions_that_were_tested(python: Path) -> None:
     listed = uv("pip", "list", "--python", str(python), "--format", "freeze")
     versions = dict(line.split("==") for line in listed.splitlines() if "==" in line)
     versions["pydantic-ai"] = versions["pydantic-ai-slim"]
@@ -118,7 +118,12 @@ def test_the_pages_name_the_versions_that_are_tested(python: Path) -> None:
         text = (DOCS / "integrations" / f"{page}.md").read_text(encoding="utf-8")
         told = re.findall(r"([a-z-]+) (\d+(?:\.\d+)+)", text.partition("```")[0])
         assert told, page
-        assert [versions[name] for name, _ in told] == [version for _, version in told], page
+        # Pages are tested with the newest versions, which may have come out since.
+        assert [name for name, version in told if numbers(versions[name]) < numbers(version)] == [], page
+
+
+def numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
 
 
 @pytest.mark.slow

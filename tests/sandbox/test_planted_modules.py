@@ -98,8 +98,8 @@ assert value('import in_place; in_place.answer') == '42'
 assert value('import sys; sys.flags.no_site') == '0'
 assert value('sys.prefix') == repr(sys.prefix)
 value('from multiprocessing import get_context')
-spawned = '''get_context('spawn').Pool(1).apply(eval, ("__import__('traitlets').__name__",))'''
-assert value(spawned) == repr('traitlets')
+spawned = '''get_context('spawn').Pool(1).apply(eval, ("__import__('in_place').answer",))'''
+assert value(spawned) == '42'
 wipe()
 """
 

@@ -56,7 +56,7 @@ def both(served: Served, path: str, body: bytes) -> tuple[httpx2.Response, httpx
 def told(answer: httpx2.Response) -> Any:
     """Returns what an answer says, without what is never twice the same."""
     said = json.loads(re.sub(r"Cell In\[\d+\]", "Cell In[n]", answer.text))
-    for name in ("duration_ms", "execution_count"):
+    for name in ("duration_ms", "execution_count", "execution_id"):
         said.pop(name, None)
     headers = {name: value for name, value in answer.headers.items() if name not in ("x-request-id", "date")}
     headers.pop("content-length")  # of the milliseconds

@@ -13,6 +13,7 @@ import pytest
 from tests.support.cells import DEADLINE, eventually, parent_of, run, value, wait_for_end
 
 from kernelbox import (
+    CheckpointNotFound,
     KernelRecord,
     branch,
     checkpoint,
@@ -29,7 +30,10 @@ from kernelbox.host.process._process import children_of
 STEPS = ("/core/_time_travel.py", "/own/_keeper_request.py", "/store/_checkpoint_files.py")
 
 # Every so many steps a client is killed: each test has one more number to begin with than there are tests.
-STRIDE = 9
+STRIDE = 27
+
+# Seconds. Each test runs an operation dozens of times, on a machine that may have other work.
+pytestmark = pytest.mark.timeout(400)
 
 
 def survives(operation: Callable[[], object], step: int) -> bool:
@@ -105,7 +109,10 @@ def test_a_checkpoint_that_is_cut_short_leaves_a_checkpoint_or_none(
         assert value("a", "x") == "1", step
         eventually(lambda: len(children_of(keeper)) == 1 + len(checkpoints("a")))
         for made in checkpoints("a"):
-            rollback("a", made)
+            try:
+                rollback("a", made)
+            except CheckpointNotFound:  # the keeper has undone it since, because it was not finished
+                assert made.number not in [kept.number for kept in checkpoints("a")]
             assert value("a", "x") == "1", step
 
 

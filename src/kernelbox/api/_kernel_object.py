@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 
 from kernelbox.api._configured import kernels
@@ -144,7 +143,7 @@ class KernelObject(KernelRecord):
         return original
 
     def _options_of_branch(self) -> KernelOptions:
-        return dataclasses.replace(self._options, session_name=None)
+        return self._options.changed(session_name=None)
 
     def _adopt(self, record: KernelRecord) -> Self:
         """Takes over what a record says."""

@@ -55,9 +55,9 @@ class KernelOptions:
 
     def ending_with_process(self) -> KernelOptions:
         """Returns the same options for a kernel that must not outlive this process."""
-        return self._changed(lifetime="process")
+        return self.changed(lifetime="process")
 
-    def _changed(self, **changes: Any) -> KernelOptions:
+    def changed(self, **changes: Any) -> KernelOptions:
         """Like `dataclasses.replace`, which takes the command line too long to import."""
         return KernelOptions(**{name: getattr(self, name) for name in self.__match_args__} | changes)
 
