@@ -36,8 +36,11 @@ STRIDE = 27
 pytestmark = pytest.mark.timeout(400)
 
 
-def survives(operation: Callable[[], object], step: int) -> bool:
-    """Runs an operation in a fork that is killed at a step; returns whether it had come to its end before."""
+def survives(operation: Callable[[], object], step: int, function: str = "") -> bool:
+    """Runs an operation in a fork that is killed at a step, or when it calls a function.
+
+    Returns whether it had come to its end before.
+    """
     pid = os.fork()
     if pid == 0:
         count = 0
@@ -45,7 +48,7 @@ def survives(operation: Callable[[], object], step: int) -> bool:
         def look(frame: FrameType, event: str, _: object) -> None:
             nonlocal count
             count += frame.f_code.co_filename.endswith(STEPS)
-            if count > step:
+            if count > step or (event == "call" and frame.f_code.co_name == function):
                 os.kill(os.getpid(), signal.SIGKILL)
 
         sys.setprofile(look)
@@ -114,6 +117,15 @@ def test_a_checkpoint_that_is_cut_short_leaves_a_checkpoint_or_none(
             except CheckpointNotFound:  # the keeper has undone it since, because it was not finished
                 assert made.number not in [kept.number for kept in checkpoints("a")]
             assert value("a", "x") == "1", step
+
+
+@pytest.mark.parametrize("function", ["publish", "_write_registry", "settle"])
+def test_a_branch_whose_client_is_killed_at_its_last_steps_is_a_kernel_or_none(
+    pristine: KernelRecord, keeper: int, function: str
+) -> None:
+    assert not survives(lambda: branch("a", "b"), sys.maxsize, function)
+    eventually(lambda: len(children_of(keeper)) == len([record for record in list_kernels() if record.alive]))
+    assert value("a", "x") == "1"
 
 
 @pytest.mark.parametrize("begin", range(3))

@@ -70,8 +70,8 @@ def branch(
         for record, fostering in begun:
             identify(record, fostering.wait())
             record.status = "idle"
+            kernels.store.publish(record)  # first: a process that no record names could not be found again
             fostering.settle()
-            kernels.store.publish(record)
         stack.pop_all().close()
     return [record for record, _ in begun]
 

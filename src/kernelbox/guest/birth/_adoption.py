@@ -114,8 +114,10 @@ class Adoptions:
         kept.held.close("opening")
         heir = self._heirs.pop(pid, None)
         if heir is None:
-            if settled and kept.announced is not None and kept.announced.limits and not kept.checkpoint:
-                settled = self._watch(pid, kept, kept.announced)
+            branch = None if kept.checkpoint else kept.announced
+            settled = settled or (branch is not None and _is_recorded(pid, kept))
+            if settled and branch is not None and branch.limits:
+                settled = self._watch(pid, kept, branch)
             if not settled:
                 kept.reason = kept.reason or "its start was cut short"
                 self._keeper.kill(pid)
