@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.homes import new_home
 from tests.test_installs import ROOT, uv
 
 LIBRARIES = ("numpy", "scipy", "pandas", "matplotlib", "pyarrow", "sklearn")
@@ -36,13 +37,14 @@ def test_libraries_compute_the_same_in_every_copy_of_a_kernel_and_polars_is_refu
     environment: Path, tmp_path: Path
 ) -> None:
     program = str(Path(__file__).with_name("libraries.py"))
-    done = subprocess.run(
-        [str(environment), program, *LIBRARIES, "polars"],
-        env={**os.environ, "KERNELBOX_HOME": str(tmp_path / "home"), "KERNELBOX_KEY_FILE": str(tmp_path / "key")},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with new_home() as home:
+        done = subprocess.run(
+            [str(environment), program, *LIBRARIES, "polars"],
+            env={**os.environ, "KERNELBOX_HOME": str(home)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{name} passed" for name in (*LIBRARIES, "polars", "together")]
