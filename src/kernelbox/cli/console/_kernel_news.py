@@ -23,8 +23,13 @@ class KernelNews:
 
     def look(self) -> str:
         """Returns what has happened since the last look, in a sentence, or ""."""
+        here = kernels()
         try:
-            record = kernels().find(self._name)
+            record = here.find(self._name)
+            if record is not None and not record.alive:
+                if here.store.is_changing(self._name):
+                    return ""  # somebody ends it on purpose: what comes of that is the news
+                record = here.find(self._name)  # that may just have ended
         except KernelBoxError:
             return ""
         before = self._process
