@@ -73,9 +73,7 @@ def test_exec_opens_a_new_name_with_limits_and_refuses_others_for_a_live_kernel(
     assert succeed("exec", "--name", "new", "1 + 1")["return_value"] == "2"
     assert status("new").limits == {"memory": 150_000_000}
     assert "has limits memory=150 MB, not 1 GB" in fail("exec", "--name", "new", "--limit", "memory=1GB", "1")
-    assert "--limit and --sandbox are for a kernel that --name opens" in fail(
-        "exec", "--id", "new", "--limit", "cpu=5", "1", status=2
-    )
+    assert "--with are for a kernel that --name opens" in fail("exec", "--id", "new", "--limit", "cpu=5", "1", status=2)
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_the_command_line_does_not_run_code_in_a_kernel_without_the_sandbox(work
     assert "no sandbox, where one is asked for" in fail("exec", "--name", "open", "--sandbox", "x = 1")
     assert "without sandbox=True" in fail("exec", "--name", "open", "--sandbox-config", str(config), "1", status=2)
     identity = status("open").kernel_id
-    assert "--sandbox are for a kernel that --name opens" in fail("exec", "--id", identity, "--sandbox", "1", status=2)
+    assert "--with are for a kernel that --name opens" in fail("exec", "--id", identity, "--sandbox", "1", status=2)
 
 
 def test_the_doctor_says_which_level_can_be_armed(workspace: Path) -> None:

@@ -535,7 +535,7 @@ def test_the_list_shows_what_each_kernel_is_doing(home: Path) -> None:
     assert [record.status for record in shown.values()] == ["idle", "running", "dead"]
     assert shown["busy"].busy_since is not None
     assert shown["busy"].busy_since >= busy.created_at
-    assert shown["dead"].death == "killed by SIGKILL"
+    assert str(shown["dead"].death).startswith("killed by SIGKILL")  # other tests use up memory meanwhile
     assert shown["idle"].pid == idle.pid
     interrupt(busy)
     cell.result()

@@ -92,7 +92,7 @@ class Hooks(EventManager):
                 super().trigger(event, *args, **kwargs)
 
 
-class ZMQInteractiveShell(Stored, InteractiveShell, Commands):
+class ZMQInteractiveShell(InteractiveShell, Commands, Stored):
     """Runs cells; what they write, show and raise goes to the kernel that owns it."""
 
     compiler_class = Type(Compiler)
@@ -101,6 +101,7 @@ class ZMQInteractiveShell(Stored, InteractiveShell, Commands):
     display_pub_class = Type(Publisher)
     inspector_class = Type(FileInspector)
     payload_manager: PayloadManager
+    profile_dir: Any  # a LazyProfile
     display_pub: Publisher
     displayhook: ResultHook
     _transformer_counts: tuple[int, int, int] | None = None
@@ -108,6 +109,7 @@ class ZMQInteractiveShell(Stored, InteractiveShell, Commands):
     execution_count = Integer(1, min=0, max=_LAST_COUNT)  # cells can set it, and every message about them has it
     system = system_piped = system_raw = Commands.system  # in place of IPython's own
     getoutput = Commands.getoutput
+    db = Stored.db
 
     def __init__(self, **kwargs: Any) -> None:
         config = Config()
