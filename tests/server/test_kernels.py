@@ -48,6 +48,15 @@ def test_a_kernel_is_created_once_under_its_name(served: Served) -> None:
     assert served.http.delete("/kernels/twice").json() == {"destroyed": True}
 
 
+def test_callers_choose_neither_python_nor_packages_unless_the_operator_allows_it(served: Served) -> None:
+    for path in ("/kernels", "/sessions/any"):
+        for field, given in (("python", "3"), ("python", "/usr/bin/python3"), ("requirements", [])):
+            answer = served.post(path, {field: given})
+            assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+            assert f"{field} cannot be " in answer.json()["detail"]
+            assert "(--allow-" in answer.json()["detail"]
+
+
 def test_a_kernel_without_a_name_gets_one(served: Served) -> None:
     one, other = (served.post("/kernels", {}).json() for _ in range(2))
     assert one["name"] != other["name"]

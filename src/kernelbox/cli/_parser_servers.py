@@ -63,6 +63,7 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
     )
     add_limit_option(parser)
     add_sandbox_options(parser, "the kernels")
+    _add_allowed_pythons(parser, "clients")
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
@@ -92,6 +93,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     _add_approval_options(parser)
     add_limit_option(parser)
     add_sandbox_options(parser, "the kernels")
+    _add_allowed_pythons(parser, "callers")
     _add_server_limits(parser)
     parser.add_argument(
         "--grace",
@@ -126,6 +128,14 @@ def _add_callers(parser: argparse.ArgumentParser) -> None:
     _repeatable(parser, "--allow-host", "HOST[:PORT]", _host, "a host name that clients may use in URLs")
     pages = "web pages that may send requests, such as http://localhost:3000"
     _repeatable(parser, "--cors-origin", "ORIGIN", _origin, pages)
+
+
+def _add_allowed_pythons(parser: argparse.ArgumentParser, who: str) -> None:
+    """Adds what others may choose for the kernels that they open."""
+    pythons = f"an interpreter, environment or version that {who} may choose for a kernel; none by default"
+    _repeatable(parser, "--allow-python", "PYTHON", str, pythons)
+    packages = f"a package that {who} may have installed for a kernel, or * for any; none by default"
+    _repeatable(parser, "--allow-package", "NAME", str, packages)
 
 
 def _add_server_limits(parser: argparse.ArgumentParser) -> None:

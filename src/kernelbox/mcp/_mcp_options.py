@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernelbox.core.approvals._policy import ApprovalPolicy
+from kernelbox.host.pythons._allowed_pythons import AllowedPythons
 from kernelbox.sandbox._sandbox_config import SandboxConfig
 
 Approve = Literal["ask", "all", "none"]
@@ -27,6 +28,8 @@ class McpOptions:
     require_shell_escape: bool = False
     keep_kernels: bool = False
     sandbox: SandboxConfig | None = None
+    # The interpreters and packages that clients may choose.
+    pythons: AllowedPythons = field(default_factory=AllowedPythons)
     log_level: LogLevel = "WARNING"
     # Whether results are plain text, as ipybox's server has them.
     plain: bool = False

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from kernelbox.core.approvals._policy import ApprovalPolicy
+from kernelbox.host.pythons._allowed_pythons import AllowedPythons
 from kernelbox.server.http._callers import Token, tokens_from_env
 
 TYPE_CHECKING = False
@@ -33,6 +34,8 @@ class ServiceOptions:
     lifetime: Lifetime = "kernel"
     # The sandbox of kernels; when set, unsandboxed kernels are rejected.
     sandbox: SandboxConfig | None = None
+    # The interpreters and packages that callers may choose.
+    pythons: AllowedPythons = field(default_factory=AllowedPythons)
     # What MCP is served with at /mcp; without it, it is not served.
     mcp: McpOptions | None = None
     max_kernels: int = 1000

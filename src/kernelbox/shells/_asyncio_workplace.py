@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import Variable
     from kernelbox.core._kernel_handle import KernelHandle
+    from kernelbox.core._options import KernelOptions
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.shells._asyncio_kernels import AsyncKernels
     from kernelbox.wire._results import ExecutionResult
@@ -133,6 +134,11 @@ class Workplace:
         await self._kernels.measured(records)
         return [(record.name.removeprefix(before).removesuffix(after), record) for record in records]
 
+    async def open(self, name: str, wanted: KernelOptions) -> KernelRecord:
+        """Opens the kernel of a name as it is wanted; raises KernelExists if a live one differs."""
+        with self._counted(name):
+            return await self._kernels.open(self._full(name), wanted)
+
     async def variables(self, name: str, *, timeout: float = 10) -> list[Variable]:  # noqa: ASYNC109  # part of the query
         """Returns what lives in a kernel that has been opened."""
         with _called(name):
@@ -185,23 +191,29 @@ class Workplace:
 
     async def _use(self, name: str) -> KernelHandle:
         """Returns the live kernel of a name. If one has died since it was last used, that is reported once."""
-        full, is_new = self._full(name), name not in self._names
-        if is_new and len(self._names) >= _MOST_KERNELS:
-            allowed = f"{_MOST_KERNELS} kernels are open; use one of them, or close one"
-            raise InvalidInput("the kernel", name, allowed)
-        self._names[name] = None
-        try:
-            kernel = await self._kernels.use(full)
-        except Exception:
-            if is_new:
-                self._names.pop(name, None)
-            raise
+        with self._counted(name):
+            kernel = await self._kernels.use(self._full(name))
         if kernel.is_dead:
             raise KernelBoxError(
                 f"kernel {name!r} has died since it was last used: {kernel.record.death}. Its variables are lost, and "
                 f"nothing was run; {ADVICE}"
             )
         return kernel
+
+    @contextlib.contextmanager
+    def _counted(self, name: str) -> Iterator[None]:
+        """Counts the kernel of a name from before it is opened, unless that fails."""
+        is_new = name not in self._names
+        if is_new and len(self._names) >= _MOST_KERNELS:
+            allowed = f"{_MOST_KERNELS} kernels are open; use one of them, or close one"
+            raise InvalidInput("the kernel", name, allowed)
+        self._names[name] = None
+        try:
+            yield
+        except Exception:
+            if is_new:
+                self._names.pop(name, None)
+            raise
 
     def _forget_old_jobs(self) -> None:
         ended = [job_id for job_id, job in self._jobs.items() if job.done]

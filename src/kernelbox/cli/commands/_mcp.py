@@ -8,12 +8,14 @@ import sys
 from kernelbox.base._config import set_limits
 from kernelbox.base._dotenv import read_dotenv
 from kernelbox.base._environment import add_variables
+from kernelbox.base._errors import InvalidInput
 from kernelbox.base._extras import require
 from kernelbox.base._limits import parse_limits
-from kernelbox.cli.commands._serve import enter_workspace
+from kernelbox.cli.commands._serve import enter_workspace, read_pythons
 from kernelbox.core._options import choose_sandbox
 from kernelbox.core.approvals._policy import ApprovalPolicy
 from kernelbox.core.approvals._policy_file import read_policy
+from kernelbox.host.pythons._allowed_pythons import settled_words
 from kernelbox.server.http._binding import parse_binding
 
 TYPE_CHECKING = False
@@ -48,7 +50,11 @@ def _read_options(options: Namespace) -> McpOptions:
     policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
     walls = (options.sandbox, options.sandbox_config, options.sandbox_level)
     sandbox = choose_sandbox(*walls, policy=options.policy)
+    words = settled_words(options.allow_python)
     workspace = enter_workspace(options.workspace)
+    pythons = read_pythons(words, options, workspace, sandboxed=sandbox is not None)
+    if pythons and "kernels" not in options.toolset:
+        raise InvalidInput.saying("--allow-python and --allow-package need --toolset kernels, whose tools open kernels")
     variables, unread = read_dotenv(os.path.join(workspace, ".env"))
     if unread:
         print(f"kernelbox: warning: .env has no NAME=value in line {', '.join(map(str, unread))}", file=sys.stderr)
@@ -67,6 +73,7 @@ def _read_options(options: Namespace) -> McpOptions:
         require_shell_escape=options.require_shell_escape,
         keep_kernels=options.keep_kernels,
         sandbox=sandbox,
+        pythons=pythons,
         log_level=options.log_level,
         plain=options.ipybox,
     )
@@ -95,6 +102,9 @@ def _print_config(options: Namespace) -> int:
         command += ["--sandbox-config", _absolute(options.sandbox_config)]
     if options.sandbox_level:
         command += ["--sandbox-level", options.sandbox_level]
+    for word in options.allow_python:
+        command += ["--allow-python", settled_words([word])[word]]
+    command += [word for name in options.allow_package for word in ("--allow-package", name)]
     for name in ("ipybox", "require_shell_escape", "keep_kernels", "sandbox"):
         command += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
     print(client_config(options.print_config, command, options.http))

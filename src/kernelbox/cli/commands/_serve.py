@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.host.pythons._allowed_pythons import AllowedPythons
     from kernelbox.mcp._mcp_options import McpOptions
     from kernelbox.sandbox._sandbox_config import SandboxConfig
     from kernelbox.server._service_options import ServiceOptions
@@ -35,6 +36,7 @@ def _read_options(options: Namespace) -> ServiceOptions:
     from kernelbox.core._options import choose_sandbox
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._policy_file import read_policy
+    from kernelbox.host.pythons._allowed_pythons import settled_words
     from kernelbox.server._service_options import MEBIBYTE, ServiceOptions
     from kernelbox.server.http._callers import TOKEN_VARIABLE
 
@@ -44,7 +46,9 @@ def _read_options(options: Namespace) -> ServiceOptions:
     sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level, **files)
     if options.require_token and not tokens:
         raise StartFailed(f"there is no token; set {TOKEN_VARIABLE}, or name a file with --tokens")
+    words = settled_words(options.allow_python)
     workspace = enter_workspace(options.workspace)
+    pythons = read_pythons(words, options, workspace, sandboxed=sandbox is not None)
     return ServiceOptions(
         workspace=workspace,
         tokens=tokens,
@@ -53,7 +57,8 @@ def _read_options(options: Namespace) -> ServiceOptions:
         policy=policy,
         approval_timeout=options.approval_timeout,
         sandbox=sandbox,
-        mcp=_mcp_options(options, workspace, policy, sandbox),
+        pythons=pythons,
+        mcp=_mcp_options(options, workspace, policy, sandbox, pythons),
         max_kernels=options.max_kernels,
         max_queue=options.max_queue,
         max_running=options.max_running,
@@ -63,7 +68,11 @@ def _read_options(options: Namespace) -> ServiceOptions:
 
 
 def _mcp_options(
-    options: Namespace, workspace: str, policy: ApprovalPolicy, sandbox: SandboxConfig | None
+    options: Namespace,
+    workspace: str,
+    policy: ApprovalPolicy,
+    sandbox: SandboxConfig | None,
+    pythons: AllowedPythons,
 ) -> McpOptions | None:
     """Returns what MCP is served with: the kernels are those of the home, as everywhere in the service."""
     if options.mcp is None:
@@ -77,8 +86,20 @@ def _mcp_options(
         approval_timeout=options.approval_timeout,
         keep_kernels=True,
         sandbox=sandbox,
+        pythons=pythons,
         log_level=options.log_level,
     )
+
+
+def read_pythons(words: dict[str, str], options: Namespace, workspace: str, *, sandboxed: bool) -> AllowedPythons:
+    """Returns the interpreters and packages that others may choose; the current directory is the workspace."""
+    if words:
+        from kernelbox.api._configured import kernels
+
+        kernels().store.read_new()  # an interpreter that cells of sandboxed kernels can write is not run
+    from kernelbox.host.pythons._allowed_pythons import allow_pythons
+
+    return allow_pythons(words, options.allow_package, workspace, sandboxed=sandboxed)
 
 
 def _read_tokens(path: str | None) -> tuple[Token, ...]:

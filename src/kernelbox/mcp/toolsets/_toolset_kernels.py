@@ -8,6 +8,8 @@ from mcp.server.mcpserver import Context
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import BaseModel, Field
 
+from kernelbox.core._options import KernelOptions
+from kernelbox.host.pythons._allowed_pythons import ANY
 from kernelbox.mcp.toolsets._running import conclude, run_cell, wait_for
 from kernelbox.mcp.toolsets._tool_definition import Seconds, Tools, add_tool
 from kernelbox.mcp.toolsets._tool_results import DEFAULT_BUDGET, answer
@@ -70,6 +72,8 @@ def add_kernel_tools(tools: Tools, state: ToolState) -> None:
     _add_running(tools, state)
     _add_looking(tools, state)
     _add_stopping(tools, state)
+    if state.options.pythons:
+        _add_opening(tools, state)
     add_shared_tools(tools, state)
 
 
@@ -122,6 +126,25 @@ def _add_running(tools: Tools, state: ToolState) -> None:
 
     add_tool(tools, execute, RUNS_CODE)
     add_tool(tools, job, _CHANGES)
+
+
+def _add_opening(tools: Tools, state: ToolState) -> None:
+    allowed = state.options.pythons
+
+    async def open_kernel(
+        kernel: KnownKernel,
+        python: Annotated[str | None, Field(description="interpreter that it runs in")] = None,
+        requirements: Annotated[list[str] | None, Field(description="packages that are installed for it alone")] = None,
+    ) -> CallToolResult:
+        wanted = KernelOptions(python=allowed.interpreter(python), requirements=allowed.requirements(requirements))
+        record = await state.workplace.open(kernel, wanted)
+        return answer(f"Kernel {kernel!r} runs Python {record.python_version}.")
+
+    open_kernel.__doc__ = "Open a kernel in another Python, for later calls with its name."
+    for what, values in (("python", dict(allowed.interpreters)), ("requirements", allowed.packages)):
+        may_be = ", ".join(sorted(values)).replace(ANY, "any package") or "not allowed here"
+        open_kernel.__doc__ += f" {what}: {may_be}."
+    add_tool(tools, open_kernel, RUNS_CODE)
 
 
 def _add_looking(tools: Tools, state: ToolState) -> None:

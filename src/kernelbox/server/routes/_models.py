@@ -140,16 +140,37 @@ _Limits = Annotated[
 ]
 
 
+_Python = Annotated[
+    str | None,
+    Field(
+        description="the interpreter that the kernel runs in: one of the words that the server was started with",
+        examples=["3.13"],
+    ),
+]
+
+_Requirements = Annotated[
+    Annotated[list[str], *Few] | None,
+    Field(
+        description="packages of an environment that is made for the kernel, as far as the server installs any",
+        examples=[["pandas>=2", "polars"]],
+    ),
+]
+
+
 class KernelCreate(OldBody):
     name: str | None = Field(None, description="the name of the kernel; generated if not given", examples=["analysis"])
     session_name: str | None = Field(None, description="a second name", examples=["agent-run-42"])
     tags: _Tags = Field(default_factory=dict, description="labels of your own")
     limits: _Limits = None
+    python: _Python = None
+    requirements: _Requirements = None
 
 
 class SessionCreate(OldBody):
     tags: _Tags = Field(default_factory=dict, description="labels for the kernel, if it is a new one")
     limits: _Limits = None
+    python: _Python = None
+    requirements: _Requirements = None
 
 
 class KernelModel(BaseModel):
@@ -181,6 +202,8 @@ class KernelModel(BaseModel):
     )
     sandbox: str | None = Field(description="the level of the sandbox that confines it")
     guarded: bool = Field(description="whether it starts no program but what an application approves")
+    python_version: str = Field(description="of its interpreter; empty for a kernel of Jupyter", examples=["3.13.1"])
+    requirements: list[str] | None = Field(description="the packages that its environment was made with")
 
 
 class KernelList(BaseModel):

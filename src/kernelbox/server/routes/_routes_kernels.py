@@ -32,8 +32,7 @@ router = APIRouter(route_class=CheckedRoute)
 @needs("manage")
 async def create_kernel(body: KernelCreate, request: Request) -> KernelModel:
     kernels = kernels_of(request)
-    wanted = KernelOptions(session_name=body.session_name, tags=body.tags, limits=body.limits)
-    record = await kernels.create(body.name, wanted)
+    record = await kernels.create(body.name, _wanted(request, body).changed(session_name=body.session_name))
     return show(request, kernels, record)
 
 
@@ -101,8 +100,19 @@ async def interrupt_kernel(key: str, request: Request) -> Interrupted:
 @needs("manage")
 async def open_session(name: str, request: Request, body: SessionCreate | None = None) -> KernelModel:
     kernels = kernels_of(request)
-    record = await kernels.open(name, KernelOptions(tags=body.tags, limits=body.limits) if body else KernelOptions())
+    record = await kernels.open(name, _wanted(request, body) if body else KernelOptions())
     return show(request, kernels, record)
+
+
+def _wanted(request: Request, body: KernelCreate | SessionCreate) -> KernelOptions:
+    """Returns what a kernel is opened with; raises InvalidInput for a Python that the operator does not allow."""
+    allowed = state_of(request).options.pythons
+    return KernelOptions(
+        tags=body.tags,
+        limits=body.limits,
+        python=allowed.interpreter(body.python),
+        requirements=allowed.requirements(body.requirements),
+    )
 
 
 def show(request: Request, kernels: CallerKernels, record: KernelRecord) -> KernelModel:
