@@ -249,7 +249,7 @@ def test_a_class_name_stands_for_one_class() -> None:
         ("host/store/_store.py", "import typing\nif typing.TYPE_CHECKING:\n    from kernelbox.api import _sync"),
         ("host/process/_process.py", "from kernelbox.host.store._record import KernelRecord"),
         ("host/store/_store.py", "from kernelbox.host import _engines"),
-        ("core/approvals/_gate.py", "from kernelbox.core._kernels import Kernels"),
+        ("core/approvals/_approval_gate.py", "from kernelbox.core._kernels import Kernels"),
         ("base/_config.py", "from kernelbox.host.process import _process"),
         ("core/_kernels.py", "def f():\n    from kernelbox.shells._blocking_run import run"),
         ("core/_kernels.py", "from kernelbox.cli import main"),

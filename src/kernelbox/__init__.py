@@ -11,7 +11,7 @@ _HOMES = {
     "ApprovalRejectedError": "kernelbox.wire._messages",
     "ApprovalRequest": "kernelbox.core.approvals._requests",
     "ApprovalRule": "kernelbox.core.approvals._policy",
-    "AsyncJob": "kernelbox.api._background",
+    "AsyncJob": "kernelbox.api._job",
     "AsyncKernel": "kernelbox.api._async_kernel",
     "AsyncPool": "kernelbox.api._kernel_pool",
     "AttemptSnapshot": "kernelbox.wire._results",
@@ -29,7 +29,7 @@ _HOMES = {
     "FileInfo": "kernelbox.core._kernel_data",
     "InheritedStream": "kernelbox.base._errors",
     "InvalidInput": "kernelbox.base._errors",
-    "Job": "kernelbox.api._background",
+    "Job": "kernelbox.api._job",
     "Kernel": "kernelbox.api._kernel",
     "KernelBoxConfig": "kernelbox.base._config",
     "KernelBoxError": "kernelbox.base._errors",
@@ -77,9 +77,9 @@ __all__ = list(_HOMES)
 TYPE_CHECKING = bool()  # noqa: UP018
 if TYPE_CHECKING:
     from kernelbox.api._async_kernel import AsyncKernel
-    from kernelbox.api._background import AsyncJob, Job
     from kernelbox.api._copies import branch, checkpoint, checkpoints, drop, promote, rollback
     from kernelbox.api._executor import CodeExecutor
+    from kernelbox.api._job import AsyncJob, Job
     from kernelbox.api._kernel import Kernel
     from kernelbox.api._kernel_pool import AsyncPool, Pool
     from kernelbox.api._sync import (

@@ -1,9 +1,9 @@
 """Persistent, named Python kernels for AI agents."""
 
 from kernelbox.api._async_kernel import AsyncKernel
-from kernelbox.api._background import AsyncJob, Job
 from kernelbox.api._copies import branch, checkpoint, checkpoints, drop, promote, rollback
 from kernelbox.api._executor import CodeExecutor
+from kernelbox.api._job import AsyncJob, Job
 from kernelbox.api._kernel import Kernel
 from kernelbox.api._kernel_pool import AsyncPool, Pool
 from kernelbox.api._sync import (

@@ -23,7 +23,7 @@ from kernelbox import (
     stream,
 )
 from kernelbox.wire._messages import Display
-from kernelbox.wire._transcript import Transcript
+from kernelbox.wire.results._transcript import Transcript
 
 PLOT = "import matplotlib.pyplot as plt\nfor n in (1, 2):\n    plt.plot([n]); plt.show(); print('after', n)"
 

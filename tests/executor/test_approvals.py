@@ -29,7 +29,7 @@ from kernelbox import (
 from kernelbox.api._configured import kernels
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.core._cell_options import CellOptions
-from kernelbox.core.approvals._gate import Gate
+from kernelbox.core.approvals._approval_gate import Gate
 from kernelbox.core.approvals._memory import Sessions
 from kernelbox.shells._asyncio_asks import CellAsks
 from kernelbox.shells._asyncio_run import Run

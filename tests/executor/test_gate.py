@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from kernelbox import ApprovalPolicy, ApprovalRequest, KernelRecord
-from kernelbox.core.approvals._gate import Gate
+from kernelbox.core.approvals._approval_gate import Gate
 from kernelbox.core.approvals._memory import Memory, Sessions
 from kernelbox.host.process._process import boot_id, read_start_time
 from kernelbox.wire._messages import Answer, Ask

@@ -224,7 +224,7 @@ def test_an_answer_to_a_job_can_be_remembered(home: Path) -> None:
 
 
 def test_waiting_for_a_job_in_vain_leaves_no_task_behind(home: Path) -> None:
-    from kernelbox.api._background import _thread
+    from kernelbox.api._job import _thread
 
     async def count() -> int:
         for _ in range(5):

@@ -19,7 +19,7 @@ from kernelbox import KernelBoxConfig
 from kernelbox.host.files._home import Home
 from kernelbox.host.store._job_journal import Journal
 from kernelbox.host.store._record import now
-from kernelbox.server.jobs._jobs import Jobs
+from kernelbox.server.jobs._job_service import Jobs
 
 ENDLESS = "import time\nwhile True: time.sleep(0.01)"
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import any_text, messages, untimed
 
-from kernelbox.wire._execution import GRACE, HELD_GRACE, LAST_GRACE, WITHDRAW_GRACE, Execution
+from kernelbox.wire._execution import Execution
 from kernelbox.wire._messages import (
     Answer,
     Ask,
@@ -30,9 +30,10 @@ from kernelbox.wire._messages import (
     Started,
 )
 from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem, Picture
+from kernelbox.wire._timeout_ladder import GRACE, HELD_GRACE, LAST_GRACE, WITHDRAW_GRACE
 
 if TYPE_CHECKING:
-    from kernelbox.wire._execution import Holder
+    from kernelbox.wire._timeout_ladder import Holder
 
 NOW = 1000.0
 TIMEOUT = 10.0
@@ -55,7 +56,7 @@ def bring_to(stage: str) -> Execution:
     """Returns an execution that has come to a stage by the timeout."""
     execution = begin(started=stage not in ("queued", "withdrawing"))
     while repr(execution) != f"<Execution me {'running' if stage == 'queued' else stage}>":
-        assert execution.tick(now=execution.due) is not None
+        assert execution.tick(now=execution.ladder.due) is not None
     return execution
 
 
@@ -231,7 +232,7 @@ def test_whatever_an_error_says_can_be_written_to_a_file(
 ) -> None:
     execution = begin()
     if interrupted:
-        execution.tick(now=execution.due)
+        execution.tick(now=execution.ladder.due)
     result = finish(execution, status="error", ename=ename, evalue=evalue, traceback=traceback, interrupted=interrupted)
     assert result.error is not None
     for text in (result.text, result.error.ename, result.error.evalue, *result.error.traceback):
@@ -328,7 +329,7 @@ def test_nothing_that_comes_after_the_end_changes_the_result(message: Message) -
 def test_an_execution_shows_where_it_stands() -> None:
     execution = begin()
     assert repr(execution) == "<Execution me running>"
-    execution.tick(now=execution.due)
+    execution.tick(now=execution.ladder.due)
     assert repr(execution) == "<Execution me interrupting>"
     finish(execution, interrupted=True)
     assert repr(execution) == "<Execution me timeout>"
@@ -339,17 +340,17 @@ def test_an_execution_shows_where_it_stands() -> None:
 
 def test_without_a_timeout_nothing_is_ever_ordered() -> None:
     execution = begin(timeout=None)
-    assert execution.due == math.inf
+    assert execution.ladder.due == math.inf
     assert execution.tick(now=NOW + 1e9) is None
 
 
 @pytest.mark.parametrize("started", [True, False])
 def test_nothing_is_ordered_before_the_time_is_up(started: bool) -> None:
     execution = begin(started=started)
-    assert execution.due == NOW + TIMEOUT
+    assert execution.ladder.due == NOW + TIMEOUT
     assert execution.tick(now=NOW) is None
     assert execution.tick(now=NOW + TIMEOUT - 0.001) is None
-    assert execution.due == NOW + TIMEOUT
+    assert execution.ladder.due == NOW + TIMEOUT
     assert execution.tick(now=NOW + TIMEOUT) == "interrupt"
 
 
@@ -362,11 +363,11 @@ def test_each_rung_is_climbed_when_the_grace_of_the_one_before_is_over(late: flo
     execution = begin()
     climbed = []
     for order, grace in (("interrupt", GRACE), ("interrupt harder", LAST_GRACE), ("kill", math.inf)):
-        now = execution.due + late
-        assert execution.tick(now=execution.due - 0.001) is None
+        now = execution.ladder.due + late
+        assert execution.tick(now=execution.ladder.due - 0.001) is None
         climbed.append(execution.tick(now=now))
         assert climbed[-1] == order
-        assert execution.due == now + grace
+        assert execution.ladder.due == now + grace
         assert execution.tick(now=now) is None
     assert execution.result is None
     assert execution.tick(now=NOW + 1e9) is None
@@ -380,7 +381,7 @@ def test_the_whole_ladder_takes_less_than_a_caller_will_wait() -> None:
 def test_output_is_taken_on_every_rung() -> None:
     execution = begin()
     for order in ("interrupt", "interrupt harder", "kill"):
-        assert execution.tick(now=execution.due) == order
+        assert execution.tick(now=execution.ladder.due) == order
         assert len(execution.receive(Output("me", "stdout", f"{order}\n"), now=NOW + 20)) == 1
     execution.killed(now=NOW + 30)
     assert result_of(execution).output == "interrupt\ninterrupt harder\nkill\n"
@@ -447,7 +448,7 @@ def test_an_end_that_comes_when_the_kernel_is_being_killed_does_not_claim_that_s
 @pytest.mark.parametrize(("timeout", "words"), [(0.5, "0.5 s"), (2.0, "2 s"), (120, "120 s"), (3600.0, "3600 s")])
 def test_the_timeout_is_named_as_people_write_it(timeout: float, words: str) -> None:
     execution = begin(timeout=timeout)
-    execution.tick(now=execution.due)
+    execution.tick(now=execution.ladder.due)
     error = finish(execution, interrupted=True).error
     assert error is not None
     assert error.evalue.startswith(f"timed out after {words};")
@@ -476,8 +477,8 @@ def test_a_cell_that_survives_an_interrupt_by_somebody_else_succeeds() -> None:
 
 def test_an_execution_whose_time_is_up_in_the_queue_is_withdrawn() -> None:
     execution = begin(started=False)
-    assert execution.tick(now=execution.due) == "interrupt"
-    assert execution.due == NOW + TIMEOUT + WITHDRAW_GRACE
+    assert execution.tick(now=execution.ladder.due) == "interrupt"
+    assert execution.ladder.due == NOW + TIMEOUT + WITHDRAW_GRACE
     result = finish(execution, status="aborted", now=NOW + 10.5)
     assert outcome(execution) == ("timeout", "never ran", "kept")
     sentence = f"timed out after 10 s {UNRUN}"
@@ -487,8 +488,8 @@ def test_an_execution_whose_time_is_up_in_the_queue_is_withdrawn() -> None:
 
 def test_an_execution_that_the_kernel_does_not_answer_for_is_abandoned() -> None:
     execution = begin(started=False)
-    execution.tick(now=execution.due)
-    assert execution.tick(now=execution.due - 0.001) is None
+    execution.tick(now=execution.ladder.due)
+    assert execution.tick(now=execution.ladder.due - 0.001) is None
     assert execution.tick(now=NOW + 11) == "abandon"
     assert outcome(execution) == ("timeout", "never ran", "kept")
     assert result_of(execution).text == f"TimeoutError: timed out after 10 s {UNRUN}"
@@ -505,9 +506,9 @@ HELD: dict[Holder, str] = {
 @pytest.mark.parametrize("holder", HELD)
 def test_what_holds_the_kernel_and_is_no_clients_cell_is_interrupted_and_then_killed(holder: Holder) -> None:
     execution = bring_to("withdrawing")
-    assert execution.tick(now=execution.due, holder=holder) == "interrupt harder"
-    assert execution.due == NOW + TIMEOUT + WITHDRAW_GRACE + HELD_GRACE
-    assert execution.tick(now=execution.due, holder=holder) == "kill"
+    assert execution.tick(now=execution.ladder.due, holder=holder) == "interrupt harder"
+    assert execution.ladder.due == NOW + TIMEOUT + WITHDRAW_GRACE + HELD_GRACE
+    assert execution.tick(now=execution.ladder.due, holder=holder) == "kill"
     execution.killed(now=NOW + 20)
     assert outcome(execution) == ("timeout", "restarted", "lost")
     assert result_of(execution).text == f"TimeoutError: timed out after 10 s {HELD[holder]}; {RESTARTED}"
@@ -516,7 +517,7 @@ def test_what_holds_the_kernel_and_is_no_clients_cell_is_interrupted_and_then_ki
 @pytest.mark.parametrize("holder", HELD)
 def test_an_execution_behind_what_could_be_interrupted_never_ran_and_says_why(holder: Holder) -> None:
     execution = bring_to("withdrawing")
-    execution.tick(now=execution.due, holder=holder)
+    execution.tick(now=execution.ladder.due, holder=holder)
     finish(execution, status="aborted")
     assert outcome(execution) == ("timeout", "never ran", "kept")
     sentence = f"timed out after 10 s {HELD[holder]}, which was interrupted; it never ran"
@@ -533,11 +534,11 @@ def test_the_kernel_may_say_why_a_withdrawn_execution_has_not_begun() -> None:
 
 def test_an_execution_that_runs_when_its_time_is_up_is_interrupted_although_the_kernel_could_not_say_so() -> None:
     execution = begin(started=False)
-    assert execution.tick(now=execution.due, holder="this") == "interrupt"
-    assert execution.due == NOW + TIMEOUT + GRACE
+    assert execution.tick(now=execution.ladder.due, holder="this") == "interrupt"
+    assert execution.ladder.due == NOW + TIMEOUT + GRACE
     late = bring_to("withdrawing")
-    assert late.tick(now=late.due, holder="this") == "interrupt"
-    assert late.due == NOW + TIMEOUT + WITHDRAW_GRACE + GRACE
+    assert late.tick(now=late.ladder.due, holder="this") == "interrupt"
+    assert late.ladder.due == NOW + TIMEOUT + WITHDRAW_GRACE + GRACE
 
 
 def test_an_execution_that_starts_while_it_is_withdrawn_is_interrupted() -> None:
@@ -545,9 +546,9 @@ def test_an_execution_that_starts_while_it_is_withdrawn_is_interrupted() -> None
     execution.receive(Started("me", 7), now=NOW + 10.5)
     assert execution.tick(now=NOW + 10.6) is None
     assert execution.tick(now=NOW + 11) == "interrupt"
-    assert execution.due == NOW + 11 + GRACE
-    assert execution.tick(now=execution.due) == "interrupt harder"
-    assert execution.tick(now=execution.due) == "kill"
+    assert execution.ladder.due == NOW + 11 + GRACE
+    assert execution.tick(now=execution.ladder.due) == "interrupt harder"
+    assert execution.tick(now=execution.ladder.due) == "kill"
 
 
 def test_an_execution_that_starts_while_it_is_withdrawn_may_be_stopped_by_the_first_interrupt() -> None:
@@ -561,8 +562,8 @@ def test_an_execution_that_starts_while_it_is_withdrawn_may_be_stopped_by_the_fi
 def test_an_execution_known_to_run_from_elsewhere_is_treated_as_started(stage: str) -> None:
     execution = bring_to(stage)
     execution.started = True
-    assert execution.tick(now=execution.due) == "interrupt"
-    assert execution.tick(now=execution.due) == "interrupt harder"
+    assert execution.tick(now=execution.ladder.due) == "interrupt"
+    assert execution.tick(now=execution.ladder.due) == "interrupt harder"
 
 
 def test_an_execution_dropped_from_the_queue_by_somebody_else_was_cancelled() -> None:
@@ -579,10 +580,10 @@ def test_an_execution_dropped_from_the_queue_by_somebody_else_was_cancelled() ->
 def test_cancelling_climbs_the_same_ladder(timeout: float | None) -> None:
     execution = begin(timeout=timeout)
     assert execution.cancel(now=NOW + 1) == "interrupt"
-    assert execution.due == NOW + 1 + GRACE
+    assert execution.ladder.due == NOW + 1 + GRACE
     assert execution.cancel(now=NOW + 2) is None
-    assert execution.tick(now=execution.due) == "interrupt harder"
-    assert execution.tick(now=execution.due) == "kill"
+    assert execution.tick(now=execution.ladder.due) == "interrupt harder"
+    assert execution.tick(now=execution.ladder.due) == "kill"
     execution.killed(now=NOW + 9)
     assert outcome(execution) == ("error", "restarted", "lost")
     sentence = f"cancelled; {RESTARTED}"
@@ -610,11 +611,11 @@ def test_a_cancelled_cell_that_had_just_finished_succeeds() -> None:
 def test_cancelling_in_the_queue_withdraws(timeout: float | None, answered: bool) -> None:
     execution = begin(timeout=timeout, started=False)
     assert execution.cancel(now=NOW + 1) == "interrupt"
-    assert execution.due == NOW + 1 + WITHDRAW_GRACE
+    assert execution.ladder.due == NOW + 1 + WITHDRAW_GRACE
     if answered:
         finish(execution, status="aborted")
     else:
-        assert execution.tick(now=execution.due) == "abandon"
+        assert execution.tick(now=execution.ladder.due) == "abandon"
     assert outcome(execution) == ("error", "never ran", "kept")
     assert result_of(execution).text == f"Cancelled: cancelled {UNRUN}"
 
@@ -622,9 +623,9 @@ def test_cancelling_in_the_queue_withdraws(timeout: float | None, answered: bool
 @pytest.mark.parametrize("stage", ["withdrawing", "interrupting", "interrupting harder", "killing"])
 def test_cancelling_what_is_already_being_stopped_changes_nothing(stage: str) -> None:
     execution = bring_to(stage)
-    due = execution.due
+    due = execution.ladder.due
     assert execution.cancel(now=NOW + 50) is None
-    assert execution.due == due
+    assert execution.ladder.due == due
     execution.started = True
     execution.killed(now=NOW + 60)
     assert result_of(execution).status == "timeout"
@@ -637,7 +638,7 @@ def test_time_spent_waiting_for_a_person_moves_the_deadline() -> None:
     execution = begin()
     execution.hold(5)
     execution.hold(2.5)
-    assert execution.due == NOW + TIMEOUT + 7.5
+    assert execution.ladder.due == NOW + TIMEOUT + 7.5
     assert execution.tick(now=NOW + TIMEOUT + 7) is None
     assert execution.tick(now=NOW + TIMEOUT + 7.5) == "interrupt"
 
@@ -645,15 +646,15 @@ def test_time_spent_waiting_for_a_person_moves_the_deadline() -> None:
 def test_waiting_for_a_person_makes_no_deadline_where_there_is_none() -> None:
     execution = begin(timeout=None)
     execution.hold(5)
-    assert execution.due == math.inf
+    assert execution.ladder.due == math.inf
 
 
 @pytest.mark.parametrize("stage", ["withdrawing", "interrupting", "interrupting harder", "killing"])
 def test_what_is_being_stopped_gets_no_more_time(stage: str) -> None:
     execution = bring_to(stage)
-    due = execution.due
+    due = execution.ladder.due
     execution.hold(5)
-    assert execution.due == due
+    assert execution.ladder.due == due
 
 
 # -- death -----------------------------------------------------------------------------------------------------
@@ -770,7 +771,7 @@ def test_whatever_happens_in_whatever_order_the_orders_escalate_and_the_first_re
             case "tick":
                 now += detail
                 order = execution.tick(now=now)
-                assert execution.due > now or execution.result is not None
+                assert execution.ladder.due > now or execution.result is not None
             case "receive":
                 execution.receive(MESSAGES[detail], now=now)
             case "cancel":

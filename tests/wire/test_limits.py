@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelbox.wire import _bounded, _bundle, _framing, _json, _schema, _transcript
+from kernelbox.wire import _bounded, _bundle, _framing, _json, _schema
+from kernelbox.wire.results import _transcript
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "errors-and-timeouts.md"
 

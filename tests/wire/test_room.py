@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelbox.wire._messages import Display, Output
-from kernelbox.wire._transcript import Transcript, weigh
+from kernelbox.wire.results._transcript import Transcript, weigh
 
 # 64 MiB, of which a thousand outputs take 640 bytes each whatever they hold.
 ROOM = 64 * 1024 * 1024 - 1000 * 640

@@ -15,7 +15,7 @@ from tests.support.strategies import any_text, untimed
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._messages import Clear, Display, Output
 from kernelbox.wire._results import ErrorInfo, OutputItem
-from kernelbox.wire._transcript import Transcript
+from kernelbox.wire.results._transcript import Transcript
 
 MEGABYTE = 1024 * 1024
 

@@ -15,7 +15,7 @@ from kernelbox.core._executor_values import read_completions, read_variables
 from kernelbox.core._kernel_data import get_value, set_value
 from kernelbox.core._kernel_handle import next_by_name
 from kernelbox.core._options import KernelOptions, choose_sandbox
-from kernelbox.core.approvals._approve import check_approve
+from kernelbox.core.approvals._approve_argument import check_approve
 from kernelbox.core.cells._attempts import attempts, check_attempts
 from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.shells._asyncio_kernels import AsyncKernels
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from typing import Any, Self
 
-    from kernelbox.api._background import AsyncJob
+    from kernelbox.api._job import AsyncJob
     from kernelbox.base._limits import Limits
     from kernelbox.core._arguments import LanguageName
     from kernelbox.core._cell_options import CellOptions
@@ -237,7 +237,7 @@ class AsyncKernel(KernelObject):
     @suggest_arguments
     def submit(self, code: str, *, language: LanguageName = "python", timeout: float | None = None) -> AsyncJob:
         """Begins to run code and returns at once; the job has `result()`, `events()` and `cancel()`."""
-        from kernelbox.api._background import AsyncJob
+        from kernelbox.api._job import AsyncJob
 
         options, answers = self._cell(None, language, timeout)
         return AsyncJob(self._kernels, self._open_name(), code, options, answers)

@@ -10,7 +10,7 @@ from kernelbox.api._kernel_object import CellDefaults, KernelObject, choose_tool
 from kernelbox.base._suggestions import suggest_arguments
 from kernelbox.core._executor_values import read_completions, read_variables
 from kernelbox.core._options import KernelOptions, choose_sandbox
-from kernelbox.core.approvals._approve import check_approve
+from kernelbox.core.approvals._approve_argument import check_approve
 from kernelbox.core.cells._attempts import attempts, check_attempts, run_attempts
 from kernelbox.shells._blocking_cell import holds_commands, run_cell, stream_cell
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, Self
 
-    from kernelbox.api._background import Job
+    from kernelbox.api._job import Job
     from kernelbox.api._kernel_files import Files
     from kernelbox.base._limits import Limits
     from kernelbox.core._arguments import LanguageName
@@ -222,7 +222,7 @@ class Kernel(KernelObject):
     @suggest_arguments
     def submit(self, code: str, *, language: LanguageName = "python", timeout: float | None = None) -> Job:
         """Begins to run code and returns at once; the job has `result()`, `events()` and `cancel()`."""
-        from kernelbox.api._background import Job  # an event loop in a thread runs it
+        from kernelbox.api._job import Job  # an event loop in a thread runs it
 
         options = self._cell(self._approve, language, timeout)
         return Job.of(self._here, self._open_name(), code, options, self._approve, self._options)

@@ -9,7 +9,7 @@ from kernelbox.base._errors import KernelNotFound
 from kernelbox.core._arguments import check_name, check_switch
 from kernelbox.core._cell_options import cell_options
 from kernelbox.core._options import KernelOptions
-from kernelbox.core.approvals._approve import NO_APPROVE, NOT_ALLOWED
+from kernelbox.core.approvals._approve_argument import NO_APPROVE, NOT_ALLOWED
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.wire._values import dataclass
 

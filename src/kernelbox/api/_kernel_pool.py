@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
     from typing import Any, Self
 
-    from kernelbox.api._background import Job
+    from kernelbox.api._job import Job
     from kernelbox.core._arguments import LanguageName
     from kernelbox.wire._results import ExecutionResult
 

@@ -12,7 +12,7 @@ from kernelbox.core import _every_kernel
 from kernelbox.core._arguments import check_key
 from kernelbox.core._cell_options import CellOptions, cell_options
 from kernelbox.core._options import NO_OPTIONS, KernelOptions, choose_sandbox
-from kernelbox.core.approvals._approve import check_approve
+from kernelbox.core.approvals._approve_argument import check_approve
 from kernelbox.core.cells._attempts import attempts, check_attempts, run_attempts
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.shells._blocking_cell import holds_commands, run_cell, stream_cell
@@ -105,7 +105,9 @@ def execute(
     characters the result's `text` may have: what tells a model most is kept.
     """
     warn_on_loop("execute()")
-    here, approve = kernels(), check_approve(approve)
+    here = kernels()
+    if approve is not None:
+        check_approve(approve)
     options = _cell_options(here, language, timeout, images_dir, approve, policy, output_char_limit, budget, tools)
     return run_cell(here, kernel, code, options, approve)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kernelbox.base._config import KernelBoxConfig
     from kernelbox.core._images import ImageFiles
     from kernelbox.core._kernel_handle import KernelHandle
-    from kernelbox.core.approvals._gate import Habit
+    from kernelbox.core.approvals._approval_gate import Habit
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.cells._host_functions import HostFunctions
     from kernelbox.host.files._home import Home

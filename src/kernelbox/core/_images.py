@@ -14,7 +14,7 @@ from kernelbox.base._errors import InvalidInput
 from kernelbox.host.files._user_files import SEARCHABLE, open_directory, write_new
 from kernelbox.wire._messages import Message
 from kernelbox.wire._results import OutputItem
-from kernelbox.wire._transcript import read_outputs
+from kernelbox.wire.results._transcript import read_outputs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

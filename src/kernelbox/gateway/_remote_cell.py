@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernelbox.core._images import ImageFiles
-    from kernelbox.wire._execution import Order
     from kernelbox.wire._results import ExecutionResult
+    from kernelbox.wire._timeout_ladder import Order
 
 
 class RemoteCell:
@@ -69,7 +69,7 @@ class RemoteCell:
 
     async def _step(self) -> list[OutputItem]:
         """Waits for a message, or until time is up."""
-        message, due = None, self._execution.due
+        message, due = None, self._execution.ladder.due
         try:
             async with asyncio.timeout(max(0.0, due - time.monotonic()) if due < float("inf") else None):
                 message = await self._link.receive()

@@ -1,6 +1,6 @@
 """Interrupts that are aimed at one execution, and never strike in the middle of the kernel's own code.
 
-When to interrupt, and how hard, is decided by the timeout ladder in `wire/_execution.py`.
+When to interrupt, and how hard, is decided by the timeout ladder in `wire/_timeout_ladder.py`.
 
 A request names the execution it means. SIGINT goes to the kernel and to what the cell has started and left in the
 kernel's process group, as at a terminal; what earlier cells started is spared. It is sent again until the main thread

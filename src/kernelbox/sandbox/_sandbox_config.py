@@ -4,7 +4,8 @@ It is read strictly. Unknown keys are rejected, and so are settings that cannot 
 silently do less than it was asked for. Keys for other systems or for srt's own tools have no effect. Keys that are left
 out have the README's defaults: everything can be read, nothing can be written, and there is no network.
 
-At the level "srt", kernels run in srt itself. Settings for its proxy and its programs are passed on to it.
+What it allows becomes mounts and a filter of system calls in `_native.py`. At the level "srt", kernels run in srt
+itself. Settings for its proxy and its programs are passed on to it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import ToolEvent
-    from kernelbox.core.approvals._gate import Gate
+    from kernelbox.core.approvals._approval_gate import Gate
     from kernelbox.shells._asyncio_run import Run
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._messages import Answer, Ask

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from kernelbox.core.approvals._requests import ApprovalRequest
     from kernelbox.host.engines._interface import Connection
     from kernelbox.shells._asyncio_watch import Lent
-    from kernelbox.wire._execution import Event, Order
+    from kernelbox.wire._execution import Event
     from kernelbox.wire._messages import Execute
+    from kernelbox.wire._timeout_ladder import Order
 
 # How often to look whether the kernel lives, where the system has no descriptor that says so, and whether it goes on,
 # where part of a message has come.
@@ -302,7 +303,7 @@ class Run:
 
     def _set_timer(self) -> None:
         """Sets the timer to when the execution is due."""
-        due = math.inf if self._held_since is not None else self.execution.due
+        due = math.inf if self._held_since is not None else self.execution.ladder.due
         if self._connection is None:
             return
         if not self._connection.watched or self._connection.connection.awaits_rest:
@@ -318,7 +319,7 @@ class Run:
 
     def _on_time(self) -> None:
         self._timer, self._timer_due = None, math.inf
-        if self._held_since is None and self.execution.due <= time.monotonic():
+        if self._held_since is None and self.execution.ladder.due <= time.monotonic():
             self._look()
             return
         if self._connection is not None:

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 
 from kernelbox.core._executor_values import ToolEvent
-from kernelbox.core.approvals._approve import reason_for
+from kernelbox.core.approvals._approve_argument import reason_for
 from kernelbox.core.approvals._requests import ApprovalRequest
 from kernelbox.shells._asyncio_cell import CellOutput
 from kernelbox.wire._results import ExecutionResult

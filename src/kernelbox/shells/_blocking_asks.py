@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelbox.core.approvals._approve import NOT_ALLOWED, reason_for
+from kernelbox.core.approvals._approve_argument import NOT_ALLOWED, reason_for
 from kernelbox.core.approvals._requests import SyncApprovalRequest
 from kernelbox.wire._messages import INPUT_TOOL, SHELL_SERVER, Answer, Ask, Payload
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kernelbox.core._cell_options import AtKeyboard
-    from kernelbox.core.approvals._gate import Gate
+    from kernelbox.core.approvals._approval_gate import Gate
     from kernelbox.core.approvals._requests import Approve
     from kernelbox.shells._blocking_calls import Calls
 

@@ -9,7 +9,7 @@ from collections import deque
 
 from kernelbox.base._owning import Owner
 from kernelbox.core._executor_values import ToolEvent
-from kernelbox.core.approvals._gate import Waiting
+from kernelbox.core.approvals._approval_gate import Waiting
 from kernelbox.wire._messages import HOST_SERVER, Answer
 
 TYPE_CHECKING = False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelbox.core._executor_values import ToolEvent
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._options import KernelOptions
-    from kernelbox.core.approvals._gate import Gate
+    from kernelbox.core.approvals._approval_gate import Gate
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
     from kernelbox.host.engines._interface import Connection
@@ -152,7 +152,7 @@ def _conclude(
 
 
 def _gate(record: KernelRecord, options: CellOptions) -> Gate:
-    from kernelbox.core.approvals._gate import Gate
+    from kernelbox.core.approvals._approval_gate import Gate
     from kernelbox.core.approvals._memory import shared_sessions
     from kernelbox.core.approvals._policy import check_policy
 

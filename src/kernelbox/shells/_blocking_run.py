@@ -7,7 +7,7 @@ import threading
 import time
 
 from kernelbox.base._errors import InheritedStream, StoreFailed, attach_result
-from kernelbox.core.approvals._approve import NO_APPROVE
+from kernelbox.core.approvals._approve_argument import NO_APPROVE
 from kernelbox.core.cells._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._messages import Answer, Ask, Withdraw
@@ -173,11 +173,11 @@ class _Run:
             self._over.set()
 
     def _keep_time(self, over: threading.Event) -> None:
-        while not over.wait(min(max(0.0, self._execution.due - time.monotonic()), _LONGEST_WAIT)):
-            if time.monotonic() < self._execution.due:
+        while not over.wait(min(max(0.0, self._execution.ladder.due - time.monotonic()), _LONGEST_WAIT)):
+            if time.monotonic() < self._execution.ladder.due:
                 continue
             with self._driving:
-                if self._execution.due <= time.monotonic():  # or the caller's thread was there, and is not away
+                if self._execution.ladder.due <= time.monotonic():  # or the caller's thread was there, and is not away
                     self._run_to_end()
                     return
 
@@ -192,7 +192,7 @@ class _Run:
 
     def _step(self) -> list[Seen]:
         connection, execution = self._connection, self._execution
-        wait = None if execution.due == math.inf else min(execution.due - time.monotonic(), _LONGEST_WAIT)
+        wait = None if execution.ladder.due == math.inf else min(execution.ladder.due - time.monotonic(), _LONGEST_WAIT)
         said: list[Seen] = []
         if self._calls is not None:
             wait = self._calls.wait(connection, wait)

@@ -1,17 +1,9 @@
 """One run of one cell, as a pure state machine: messages and the time go in, events, orders and the result come out.
 
-The ladder of a timeout, each rung tried only when the one above did not stop the cell:
-
-    interrupt  ──GRACE──▶  interrupt harder  ──LAST_GRACE──▶  kill, and restart the kernel
-
-An execution that still waits in the queue when its time is up is withdrawn instead: it must not stop another client's
-cell. If the kernel does not confirm that, and no cell of a living client holds it, then something that an earlier cell
-left behind holds it: a task, a thread, a cell whose client has gone. The ladder continues at its second rung.
+When its time is up, `_timeout_ladder.py` decides what is done.
 """
 
 from __future__ import annotations
-
-import math
 
 from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._messages import (
@@ -31,33 +23,20 @@ from kernelbox.wire._messages import (
 )
 from kernelbox.wire._results import ErrorInfo, ExecutionResult, SetBack
 from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
-from kernelbox.wire._transcript import Transcript, writable
+from kernelbox.wire._timeout_ladder import TimeoutLadder
+from kernelbox.wire.results._transcript import Transcript, writable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
     from kernelbox.wire._results import OutputItem
+    from kernelbox.wire._timeout_ladder import Holder, Order
 
-    Order = Literal["interrupt", "interrupt harder", "kill", "abandon"]
-
-    # What the kernel is busy with: this execution, one of another client, one whose client has gone, or none at all.
-    Holder = Literal["this", "other", "abandoned", "none"]
     Event = OutputItem | Ask | Withdraw | Comm | Payload | Started | Begun | Output | Display | Clear | Done
 
 # The messages that a watcher receives about other clients' cells.
 _ABOUT_CELLS = (Begun, Output, Display, Clear, Comm, Done)
-
-# Long enough for a numpy call or a `finally:` block to end by itself; with LAST_GRACE below the 4 s a caller may wait.
-GRACE = 1.5
-LAST_GRACE = 1.0
-
-# How long a withdrawn execution waits for the kernel to say that it dropped it.
-WITHDRAW_GRACE = 1.0
-
-# How long an interrupted leftover of an earlier cell has to stop. A busy machine must not look like one that does not:
-# this is longer than any pause seen with 200 kernels starting on two cores.
-HELD_GRACE = 5.0
 
 # The end of every sentence about a death.
 LOST = "; its variables are lost"
@@ -67,11 +46,6 @@ _LONGEST_REASON = 2_000
 
 # Characters of a call that a sentence shows.
 _LONGEST_CALL = 200
-
-_HELD_BY: dict[Holder, str] = {
-    "none": "work that an earlier cell had left in the background",
-    "abandoned": "a cell whose client had gone away",
-}
 
 
 def _where(traceback: list[str]) -> list[str]:
@@ -97,20 +71,18 @@ class Execution:
         self._timeout = timeout
         self._began = now
         self._now = now
-        self.due = math.inf if timeout is None else now + timeout
-        """When `tick` wants to be called next."""
-        self._rung: Literal["running", "withdrawing", "interrupting", "interrupting harder", "killing"] = "running"
+        self.ladder = TimeoutLadder(timeout, now=now)
+        """It says when `tick` wants to be called next."""
         self._cause: Literal["timeout", "cancel"] | None = None
         self._transcript = Transcript(request.text_limit)
         self._execution_count: int | None = None
         self._farewell = ""
         self._recovered = False
-        self._held_by = ""
         self._unanswered = ""
         self._timed_out_at = ""
 
     def __repr__(self) -> str:
-        return f"<Execution {self.request.id} {self.result.status if self.result else self._rung}>"
+        return f"<Execution {self.request.id} {self.result.status if self.result else self.ladder.rung}>"
 
     @property
     def text(self) -> str:
@@ -128,8 +100,7 @@ class Execution:
 
     def hold(self, seconds: float) -> None:
         """Moves the deadline: time spent waiting for a person does not count."""
-        if self._rung == "running":
-            self.due += seconds
+        self.ladder.hold(seconds)
 
     def wait_for_answer(self, call: str) -> None:
         """Notes the call that waits for the application's answer; an empty text if none does."""
@@ -162,46 +133,30 @@ class Execution:
                 return [self._transcript.clear(message)]
             case Ask() | Withdraw() | Comm() | Payload():
                 return [message]
-            case Done() if self._rung != "killing":  # it comes too late to keep the kernel
+            case Done() if self.ladder.rung != "killing":  # it comes too late to keep the kernel
                 self._finish(message)
         return []
 
     def tick(self, *, now: float, holder: Holder = "other") -> Order | None:
         """Returns what must be done because time has passed; `holder` says what the kernel is busy with."""
         self._now = now
-        if self.result is not None or now < self.due:
+        if self.result is not None or now < self.ladder.due:
             return None
-        match self._rung:
-            case "running":
-                self.started |= holder == "this"
-                self._cause = "timeout"
-                self._timed_out_at = self._unanswered
-                return self._climb(now)
-            case "withdrawing" if self.started or holder == "this":
-                self._rung, self.due = "interrupting", now + GRACE
-                return "interrupt"
-            case "withdrawing" if holder == "other":
-                self._end_unrun()
-                return "abandon"
-            case "withdrawing":
-                self._held_by = _HELD_BY[holder]
-                self._rung, self.due = "interrupting harder", now + HELD_GRACE
-                return "interrupt harder"
-            case "interrupting":
-                self._rung, self.due = "interrupting harder", now + LAST_GRACE
-                return "interrupt harder"
-            case "interrupting harder":
-                self._rung, self.due = "killing", math.inf
-                return "kill"
-            case "killing":
-                return None
+        if self.ladder.rung == "running":
+            self._cause = "timeout"
+            self._timed_out_at = self._unanswered
+        self.started |= holder == "this"
+        order = self.ladder.climb(now=now, started=self.started, holder=holder)
+        if order == "abandon":
+            self._end_unrun()
+        return order
 
     def cancel(self, *, now: float) -> Order | None:
         """Begins to stop the execution because the caller cancelled it."""
-        if self.result is not None or self._rung != "running":
+        if self.result is not None or self.ladder.rung != "running":
             return None
         self._cause = "cancel"
-        return self._climb(now)
+        return self.ladder.climb(now=now, started=self.started)
 
     def recover(self, leftovers: list[Output]) -> list[Event]:
         """Takes, once, what the kernel had written but not sent when it died."""
@@ -253,13 +208,6 @@ class Execution:
     def farewell(self) -> str:
         return self._farewell
 
-    def _climb(self, now: float) -> Order:
-        if self.started:
-            self._rung, self.due = "interrupting", now + GRACE
-        else:
-            self._rung, self.due = "withdrawing", now + WITHDRAW_GRACE
-        return "interrupt"
-
     def _finish(self, done: Done) -> None:
         if done.status == "aborted":
             self._end_unrun(done.evalue)
@@ -277,12 +225,12 @@ class Execution:
 
     def _end_unrun(self, reason: str = "") -> None:
         if not reason:
-            behind = f"{self._held_by}, which was interrupted" if self._held_by else "another cell"
+            behind = f"{self.ladder.held_by}, which was interrupted" if self.ladder.held_by else "another cell"
             reason = f"while it waited behind {behind}"
         self._end("never ran", f"{self._why()} {reason}; it never ran")
 
     def _what_happened(self) -> str:
-        return f"{self._why()} while it waited behind {self._held_by}" if self._held_by else self._why()
+        return f"{self._why()} while it waited behind {self.ladder.held_by}" if self.ladder.held_by else self._why()
 
     def _why(self) -> str:
         if self._cause != "timeout":

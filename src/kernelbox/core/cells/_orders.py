@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
     from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.host.engines._interface import Connection
-    from kernelbox.wire._execution import Event, Execution, Order
+    from kernelbox.wire._execution import Event, Execution
+    from kernelbox.wire._timeout_ladder import Order
 
 
 def next_order(connection: Connection, execution: Execution) -> Order | None:
     """Returns what must be done because time has passed."""
     now = time.monotonic()
-    if now < execution.due or execution.started:
+    if now < execution.ladder.due or execution.started:
         return execution.tick(now=now)
     return execution.tick(now=now, holder=connection.holder(execution.request.id))
 

@@ -14,8 +14,8 @@ from kernelbox.wire._cell_log import BEGAN, ENDED, SHOWN, make_header, read_bega
 from kernelbox.wire._framing import Decoder, ProtocolError
 from kernelbox.wire._messages import Clear, Display, Done, Output
 from kernelbox.wire._results import ErrorInfo
-from kernelbox.wire._transcript import Transcript, writable
 from kernelbox.wire._values import dataclass, field
+from kernelbox.wire.results._transcript import Transcript, writable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

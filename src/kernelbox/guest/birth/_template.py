@@ -4,7 +4,7 @@ It owns nothing but the knowledge of how its kernels end. When it dies they live
 It never reads secrets: the environment of a kernel passes through it as a descriptor.
 
 Started cold, the same code forks one process without preloading. That is for systems that cannot use a warm template,
-and for kernels that are other programs.
+and for kernels that are other programs. The host's side is `host/engines/own/_warm_template.py`.
 """
 
 from __future__ import annotations

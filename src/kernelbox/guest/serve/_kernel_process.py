@@ -46,10 +46,10 @@ from kernelbox.guest.walls import _guard_hooks
 from kernelbox.wire import _kernel_state as _state
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._builtins import keep_builtins
-from kernelbox.wire._execution import GRACE, LAST_GRACE
 from kernelbox.wire._framing import ProtocolError
 from kernelbox.wire._json import type_name
 from kernelbox.wire._messages import Answer, Copy, Done, Execute, Interrupt, Message, Payload, Query, Reply, Watch
+from kernelbox.wire._timeout_ladder import GRACE, LAST_GRACE
 
 keep_builtins(globals())
 remember_modules()

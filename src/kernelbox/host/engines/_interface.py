@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from kernelbox.host.files._place import Place
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
-    from kernelbox.wire._execution import Holder
     from kernelbox.wire._kernel_state import KernelState
     from kernelbox.wire._messages import Message, Output, Spawned
+    from kernelbox.wire._timeout_ladder import Holder
 
     class Connection(Protocol):
         """One client's connection to the process of a kernel; it carries one execution at a time."""

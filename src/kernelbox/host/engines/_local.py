@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from kernelbox.host.files._place import Place
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
-    from kernelbox.wire._execution import Holder
     from kernelbox.wire._kernel_state import KernelState
     from kernelbox.wire._messages import Output, Spawned
+    from kernelbox.wire._timeout_ladder import Holder
 
 # A kernel that is asked to end has this long for its exit functions; then it is killed.
 TERMINATE_PATIENCE = 0.5

@@ -14,7 +14,7 @@ from kernelbox.server.http._long_json import PIECE, cut, dump_in_pieces
 from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.wire._json import dump
 from kernelbox.wire._results import ExecutionResult
-from kernelbox.wire._transcript import weigh
+from kernelbox.wire.results._transcript import weigh
 
 _JSON = "application/json"
 

@@ -28,7 +28,7 @@ from kernelbox.server.http._metrics import Metrics
 from kernelbox.server.http._request_limits import check_values
 from kernelbox.server.jobs._caller_kernels import CallerKernels
 from kernelbox.server.jobs._executions import Executions
-from kernelbox.server.jobs._jobs import Jobs
+from kernelbox.server.jobs._job_service import Jobs
 from kernelbox.server.jupyter._front_ends import FrontEnds
 from kernelbox.shells._asyncio_kernels import AsyncKernels
 from kernelbox.tools._toolbox import Toolbox

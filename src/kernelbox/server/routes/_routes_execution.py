@@ -12,7 +12,7 @@ from kernelbox.core._kernel_handle import KernelHandle
 from kernelbox.server.http._failures import failure
 from kernelbox.server.jobs._answers import answer_with, answer_with_json
 from kernelbox.server.jobs._client_disconnect import run_attended
-from kernelbox.server.jobs._jobs import LOST
+from kernelbox.server.jobs._job_service import LOST
 from kernelbox.server.routes._app_state import AppState, CheckedRoute, caller_of, kernels_of, needs, state_of
 from kernelbox.server.routes._models import (
     CONFLICT,

@@ -14,7 +14,7 @@ from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.http._long_json import cut
 from kernelbox.server.jobs._answers import answer_with_json
 from kernelbox.server.jobs._event_streams import EventStream
-from kernelbox.server.jobs._jobs import Jobs, has_all_events
+from kernelbox.server.jobs._job_service import Jobs, has_all_events
 from kernelbox.server.routes._app_state import CheckedRoute, caller_of, needs, state_of
 from kernelbox.server.routes._event_schema import STREAM
 from kernelbox.server.routes._models import (

@@ -13,7 +13,7 @@ from fastapi.requests import HTTPConnection
 from kernelbox.core._cell_options import CellOptions
 from kernelbox.core._kernel_handle import KernelHandle
 from kernelbox.server.http._failures import RequestRefused
-from kernelbox.server.jobs._jobs import fingerprint
+from kernelbox.server.jobs._job_service import fingerprint
 from kernelbox.server.routes._app_state import AppState, caller_of, kernels_of, state_of
 from kernelbox.server.routes._models import CellBody, ExecuteBody, JobExecute
 from kernelbox.wire._results import ExecutionResult

@@ -1,4 +1,7 @@
-"""Jobs: cells that run while the caller does something else, in both colours."""
+"""Jobs: cells that run while the caller does something else, in both colours.
+
+MCP's jobs are in `shells/_asyncio_cell_job.py`, and HTTP's, which outlive their server, in `server/jobs/`.
+"""
 
 from __future__ import annotations
 

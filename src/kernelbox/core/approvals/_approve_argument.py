@@ -1,5 +1,7 @@
 """The application's function `approve`: what can be one, what its answers mean, and what is said where there is none.
 
+The decision itself is made in `_approval_gate.py`.
+
 Every call of the API loads this module; requests themselves are loaded when a cell asks for something.
 """
 
