@@ -20,7 +20,7 @@ system: # what the tests need from the operating system
 
 demo: ## run the demonstration, which needs only the default install
 	@$(BOOTSTRAP) --default $(if $(PYTHON),--python $(PYTHON))
-	$(BIN)/python examples/demo.py
+	@$(BIN)/kernelbox tour --no-pauses
 
 test: bootstrap system ## run the tests on all cores; ARGS="-k timeout" runs pytest with these arguments
 	$(BIN)/python -m pytest $(or $(ARGS),$(ALL_CORES) -m "not slow")

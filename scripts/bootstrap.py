@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 import time
@@ -121,8 +122,6 @@ def bootstrap(python: str | None, content: str) -> None:
         install,
         "could not install the dependencies; the lines above are from uv. If the default package index "
         "cannot be reached, set UV_DEFAULT_INDEX to one that can: uv does not read pip's configuration.",
-        # uv brings certificates of its own; a network with a private authority is known only to the system.
-        again_with={"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"},
     )
     if content == "development":
         say("installing kernelbox in editable mode")
@@ -214,19 +213,26 @@ def rewrite_lock(uv: str) -> None:
     )
 
 
-def run(command: list[str], failure: str, *, again_with: dict[str, str] | None = None) -> None:
-    """Runs a command; if it fails, once more with the variables of `again_with`."""
-    for env in [{}] if again_with is None else [{}, again_with]:
-        try:
-            environment = {**os.environ, **env}
-            status = subprocess.run(
-                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False
-            ).returncode
-        except OSError as exc:
-            raise BootstrapError(f"{failure} ({exc})") from exc
-        if status == 0:
-            return
-    raise BootstrapError(f"{failure} (`{' '.join(command)}` ended with status {status})")
+def run(command: list[str], failure: str) -> None:
+    """Runs a command; raises BootstrapError if it fails."""
+    environment = {**certificate_settings(), **os.environ}
+    try:
+        status = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+    except OSError as exc:
+        raise BootstrapError(f"{failure} ({exc})") from exc
+    if status != 0:
+        raise BootstrapError(f"{failure} (`{' '.join(command)}` ended with status {status})")
+
+
+def certificate_settings() -> dict[str, str]:
+    """Returns the variables that let uv trust what the system trusts, if the system has certificates.
+
+    uv brings certificates of its own, but only the system knows the authority of a private network.
+    """
+    places = ssl.get_default_verify_paths()
+    known = places.cafile or (places.capath and os.listdir(places.capath))
+    # macOS and Windows keep theirs where OpenSSL does not look. The second name is that of older versions of uv.
+    return {"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"} if known or sys.platform in ("darwin", "win32") else {}
 
 
 def say(message: str) -> None:

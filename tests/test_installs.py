@@ -57,6 +57,21 @@ def default_install(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(place)
 
 
+def test_the_bootstrap_trusts_what_the_system_trusts_unless_it_has_no_certificates(tmp_path: Path) -> None:
+    program = "import bootstrap; print('UV_SYSTEM_CERTS' in bootstrap.certificate_settings())"
+    known = tmp_path / "authority.pem"
+    known.touch()
+
+    def trusts(file: Path, folder: Path) -> str:
+        env = {"PYTHONPATH": str(ROOT / "scripts"), "SSL_CERT_FILE": str(file), "SSL_CERT_DIR": str(folder)}
+        command = [sys.executable, "-B", "-c", program]
+        return subprocess.run(command, capture_output=True, text=True, env=env, check=True).stdout.strip()
+
+    assert trusts(known, tmp_path / "none") == "True"
+    assert trusts(tmp_path / "none", tmp_path) == "True"
+    assert trusts(tmp_path / "none", tmp_path / "none") == str(sys.platform == "darwin")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 class TestDefaultInstall:

@@ -255,6 +255,12 @@ COMMANDS = (
             'kernelbox run demo --approve all "import mcptools; print(mcptools)"',
         ),
     ),
+    Command(
+        "tour",
+        "see what kernels can do, step by step, with real ones",
+        "_tour:run",
+        ("kernelbox tour", "kernelbox tour --no-pauses                   # as `make demo` runs it"),
+    ),
     Command("doctor", "check the installation, and say how to fix it", "_doctor:run", ("kernelbox doctor",)),
     Command("version", "show the versions in use", "_lifecycle:version", ("kernelbox version",)),
     Command(

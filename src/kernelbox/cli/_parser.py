@@ -313,6 +313,10 @@ def _tools(parser: Parser) -> None:
     )
 
 
+def _tour(parser: Parser) -> None:
+    parser.add_argument("--no-pauses", action="store_true", help="do not wait for a key after each step")
+
+
 def _copying(add: str) -> Callable[[Parser], None]:
     """Returns what adds the options of a command about copies."""
 
@@ -389,6 +393,7 @@ _OPTIONS: dict[str, Callable[[Parser], object]] = {
     "jupyter": lambda parser: _servers().add_jupyter_options(parser),
     "logs": _logs,
     "tools": _tools,
+    "tour": _tour,
     "doctor": _pretty,
     "version": _pretty,
     "completion": lambda parser: parser.add_argument("shell", choices=["bash", "zsh", "fish"]),
