@@ -95,6 +95,34 @@ def test_a_line_begun_before_a_hard_exit_arrives(end: str, kernel: KernelRecord)
     assert execute(kernel, code, timeout=DEADLINE).output == "x"
 
 
+BURST = "".join(f"{number}\n" for number in range(100))
+
+
+@pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid(), 9)", "libc._exit(3)", "os.abort()"])
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_the_lines_of_a_burst_are_there_whatever_ends_the_kernel(stream: str, end: str, kernel: KernelRecord) -> None:
+    code = f"{PRINTF}import os, sys\nfor n in range(100): print(n, file=sys.{stream})\n{end}"
+    result = execute(kernel, code, timeout=DEADLINE)
+    assert (result.ending, result.output if stream == "stdout" else result.stderr) == ("died", BURST)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("subprocess.run(['echo', 'x'])", "x\n"),
+        ("os.system('echo x')", "x\n"),
+        ("!echo x", "x\n"),
+        ("os.waitpid(os.posix_spawn('/bin/echo', ['echo', 'x'], {}), 0)", "x\n"),
+        ("sys.stdout.buffer.write(b'x')", "x"),
+        ("if os.fork() == 0:\n    print('x')\n    os._exit(0)\nended = os.wait()", "x\n"),
+    ],
+)
+def test_what_comes_after_a_burst_is_behind_it(code: str, text: str, kernel: KernelRecord) -> None:
+    prints = "for n in range(100): print(n)"
+    cell = f"import os, subprocess, sys\n{prints}\n{code}\n{prints};"
+    assert run(kernel, cell).output == BURST + text + BURST
+
+
 # Each cell says `one`, and `two` is said by the cell after it.
 _REPLACED = {
     "a wrapper": "sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8'); print('one')",

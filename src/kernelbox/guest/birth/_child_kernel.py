@@ -63,7 +63,7 @@ class ChildKernel:
 
     def note_execution(self) -> None:
         """Takes note of what the kernel runs."""
-        self.execution = running_execution(self.held["directory"])
+        self.execution, _ = last_state(self.held["directory"])
 
     def kill_first(self) -> None:
         """Ends the first process of its sandbox, and with it everything in the sandbox, however fast it forks."""
@@ -125,16 +125,17 @@ def identify(name: str, directory: int) -> tuple[int, int] | None:
     return info.st_dev, info.st_ino
 
 
-def running_execution(directory: int) -> str:
-    """Returns the execution that a kernel runs, or ran when it ended: what it wrote last belongs to that one."""
-    try:
+def last_state(directory: int) -> tuple[str, list[str]]:
+    """Returns the execution that a kernel runs, or ran when it ended, and the text that it has gathered.
+
+    What it wrote last belongs to that execution.
+    """
+    data = b""
+    with contextlib.suppress(OSError):  # a cell may have put something else there
         fd = os.open(STATE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
-    except OSError:
-        return ""
-    try:
-        state = _state.parse(os.read(fd, _state.SIZE))
-    except OSError:
-        return ""  # a cell has put something else there
-    finally:
-        os.close(fd)
-    return state.running if state is not None else ""
+        try:
+            data = os.read(fd, len(_state.EMPTY))
+        finally:
+            os.close(fd)
+    state = _state.parse(data)
+    return state.running if state is not None else "", _state.gathered(data)

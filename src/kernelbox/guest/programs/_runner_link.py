@@ -186,7 +186,7 @@ def start(program: Program, *, out: Sink = "cell", err: Sink = "cell") -> Child:
                 given.append(end)
             elif sink == "cell":
                 given.append(fd)
-        note_start()  # before it begins to write
+        note_start()
         control = _link.ask(["start", out != "drop", err != "drop"], (request, *given))
         try:
             said = receive(control)
