@@ -169,7 +169,11 @@ def test_the_oldest_of_too_many_is_dropped_and_reported(kernel: KernelRecord, mo
     third = checkpoint(kernel)
     assert (first.evicted, second.evicted, third.evicted) == ([], [], [1])
     assert [each.number for each in checkpoints(kernel)] == [2, 3]
-    assert not is_running(first.pid)
+    wait_for_end(first.pid)
+    with pytest.raises(
+        CheckpointNotFound, match="no checkpoint 1 any more: only KERNELBOX_CHECKPOINTS of them are kept"
+    ):
+        rollback(kernel, 1)
 
 
 def test_checkpoints_that_take_too_much_memory_are_dropped(
@@ -180,13 +184,30 @@ def test_checkpoints_that_take_too_much_memory_are_dropped(
     checkpoint(kernel)
     run(kernel, "data[:] = b'x' * len(data)")
     assert checkpoint(kernel).evicted == [1]
+    with pytest.raises(CheckpointNotFound, match="more than KERNELBOX_CHECKPOINT_MEMORY"):
+        rollback(kernel, 1)
 
 
-def test_checkpoints_that_are_too_old_are_dropped(kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_that_are_too_old_are_dropped_and_the_next_one_names_them(
+    kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = checkpoint(kernel)
     monkeypatch.setenv("KERNELBOX_CHECKPOINT_AGE", "0.001")
     eventually(lambda: checkpoints(kernel) == [])
     assert not is_running(made.pid)
+    with pytest.raises(CheckpointNotFound, match="it was older than KERNELBOX_CHECKPOINT_AGE"):
+        rollback(kernel)
+    assert checkpoint(kernel).evicted == [1]
+    assert checkpoint(kernel).evicted == [2]
+
+
+def test_a_list_names_what_was_dropped_for_it(kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        checkpoint(kernel)
+    monkeypatch.setenv("KERNELBOX_CHECKPOINTS", "1")
+    for _ in range(2):  # until there is a newer one
+        assert [(each.number, each.evicted) for each in checkpoints(kernel)] == [(3, [1, 2])]
+    assert checkpoint(kernel).evicted == [1, 2, 3]
 
 
 @pytest.mark.parametrize("end", [destroy, restart])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
 from tests.support.cells import eventually, is_running, run, value
 
 from kernelbox import KernelRecord, branch, checkpoint, destroy, get_or_create, rollback
+from kernelbox.guest.copies import _library_state
 
 
 @pytest.fixture
@@ -69,6 +72,55 @@ def test_random_numbers_go_on_after_a_rollback_and_begin_anew_in_a_branch(here: 
     values = [value(each, RANDOM) for each in (here, fresh, same)]
     assert values[0] == values[2] == expected
     assert values[1] != expected
+
+
+OWN = "rng.random(), own.random(), [int(child.generate_state(1)[0]) for child in seeds.spawn(1)]"
+
+
+def test_a_generator_that_a_cell_has_made_draws_the_same_numbers_in_each_copy(here: KernelRecord) -> None:
+    made = "rng, own = numpy.random.default_rng(), random.Random(); seeds = rng.bit_generator.seed_seq"
+    run(here, f"import numpy, random; {made}; rng.random()")
+    checkpoint(here)
+    copy = branch(here, "copy")
+    drawn = value(here, OWN)
+    assert value(copy, OWN) == drawn
+    rollback(here)
+    assert value(here, OWN) == drawn
+    run(copy, made)
+    assert value(copy, OWN) != drawn
+
+
+def test_secrets_and_ids_are_never_the_same(here: KernelRecord) -> None:
+    run(here, "import os, secrets, uuid; secrets.token_hex(), uuid.uuid4(), uuid.uuid1()")
+    checkpoint(here)
+    copy = branch(here, "copy", reseed=False)
+    drawn = [value(kernel, "secrets.token_hex(), os.urandom(8), uuid.uuid4(), uuid.uuid1()") for kernel in (here, copy)]
+    rollback(here)
+    drawn.append(value(here, "secrets.token_hex(), os.urandom(8), uuid.uuid4(), uuid.uuid1()"))
+    columns = zip(*(each.strip("()").split(", ") for each in drawn), strict=True)
+    assert all(len(set(column)) == 3 for column in columns)
+
+
+def test_garbage_that_was_frozen_is_found_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Node:
+        pass
+
+    node = Node()
+    node.itself = node  # type: ignore[attr-defined]
+    gone = weakref.ref(node)
+    monkeypatch.setattr(_library_state, "_last", _library_state.LastLook())
+    gc.disable()
+    try:
+        del node
+        for _ in range(50):
+            _library_state.freeze()
+        gc.collect()
+        assert gone() is not None
+        _library_state.freeze()
+        assert gone() is None
+    finally:
+        gc.unfreeze()
+        gc.enable()
 
 
 def test_files_on_disk_are_not_undone_and_shared(here: KernelRecord, tmp_path: Path) -> None:

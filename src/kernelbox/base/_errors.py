@@ -110,11 +110,13 @@ class CannotCopy(KernelBoxError, RuntimeError):
 
 
 class CheckpointNotFound(KernelBoxError, LookupError):
-    """Raised when a kernel has no such checkpoint."""
+    """Raised when a kernel has no such checkpoint. `why` is set if it was dropped without being asked for."""
 
-    def __init__(self, name: str, wanted: int | str | None = None) -> None:
+    def __init__(self, name: str, wanted: int | str | None = None, why: str = "") -> None:
         which = "no checkpoint" if wanted is None else f"no checkpoint {wanted!r}"
-        super().__init__(f"kernel {name!r} has {which}; checkpoints() lists them")
+        dropped = f" any more: {why}" if why else ""
+        super().__init__(f"kernel {name!r} has {which}{dropped}; checkpoints() lists them")
+        self.why = why
 
 
 class OutputNotKept(KernelBoxError, LookupError):

@@ -25,9 +25,13 @@ from kernelbox.host.engines._local import identify, process_of
 from kernelbox.host.process._process import boot_id, parent_of
 from kernelbox.host.store._checkpoint_files import (
     MAX_LABEL,
+    WHY_EVICTED,
     Checkpoint,
+    list_evicted,
     next_number,
+    note_evicted,
     read_checkpoints,
+    read_evicted,
     remove_checkpoint,
     write_checkpoint,
 )
@@ -81,6 +85,8 @@ def checkpoint(kernels: Kernels, key: str, *, label: str | None = None, timeout:
 
     Old checkpoints are dropped where there are too many; `evicted` are their numbers. Raises as `branch` does.
     """
+    from kernelbox.host.engines._limiting import measured_if_needed
+
     if label is not None and (len(check_name(label)) > MAX_LABEL or label.isdecimal()):
         raise InvalidInput("label", label, f"use up to {MAX_LABEL} characters that are not just a number")
     patience = check_timeout(timeout, kernels.config.execution_timeout)
@@ -105,18 +111,27 @@ def checkpoint(kernels: Kernels, key: str, *, label: str | None = None, timeout:
             )
             write_checkpoint(place, directory, made)
             fostering.settle()
-        evicted = _evict(kernels, record, but=number)
+        found = measured_if_needed(read_checkpoints(directory), kernels.config.checkpoint_memory)
+        evicted = list_evicted(directory, number - 1) + _evict(kernels, record, found, but=number)
     return Checkpoint(**{**made.to_dict(), "evicted": evicted})
 
 
 def checkpoints(kernels: Kernels, key: str) -> list[Checkpoint]:
-    """Returns the checkpoints of a kernel, oldest first, and the memory that each has for itself."""
+    """Returns the checkpoints of a kernel, oldest first, and the memory that each has for itself.
+
+    `evicted` in the last one are those that were dropped since it was made.
+    """
     from kernelbox.host.engines._limiting import measured_checkpoints
 
     record = kernels.get(key)
+    directory = kernels.store.directory(record.kernel_id)
     with kernels.store.locking(f"{record.kernel_id} checkpoints"):
-        _evict(kernels, record)
-    return measured_checkpoints(read_checkpoints(kernels.store.directory(record.kernel_id)))
+        found = measured_checkpoints(read_checkpoints(directory))
+        evicted = _evict(kernels, record, found)
+        found = [each for each in found if each.number not in evicted]
+        if found:
+            found[-1] = Checkpoint(**{**found[-1].to_dict(), "evicted": list_evicted(directory)})
+    return found
 
 
 def drop(kernels: Kernels, kernel_id: str, number: int) -> bool:
@@ -305,7 +320,10 @@ def _choose(kernels: Kernels, record: KernelRecord, wanted: Checkpoint | int | s
     for each in reversed(found):
         if wanted is None or wanted in (each.number, each.label):
             return each
-    raise CheckpointNotFound(record.name, wanted)
+    evicted = read_evicted(kernels.store.directory(record.kernel_id))
+    number = max(evicted, default=0) if wanted is None else wanted
+    why = evicted.get(number, "") if isinstance(number, int) else ""
+    raise CheckpointNotFound(record.name, wanted, WHY_EVICTED.get(why, ""))
 
 
 def _set_back(kernels: Kernels, record: KernelRecord, chosen: Checkpoint, reason: str) -> KernelRecord:
@@ -330,11 +348,11 @@ def _succeed(kernels: Kernels, record: KernelRecord, fostering: Fostering, reaso
         write_reason(directory, old, reason)
     identify(record, spawned)
     record.status, record.death, record.busy_since, record.copied = "idle", None, None, True
-    kernels.store.save(record)
+    kernels.store.save(record)  # the keeper believes it, if this process ends before the next step
     fostering.settle()
     kernels.pool.drop(record)
     kernels.log_loss(before, reason or before.death or "unknown")
-    kernels.store.publish(record)
+    kernels.store.register(record)
 
 
 def _copy_of(record: KernelRecord) -> KernelRecord:
@@ -349,18 +367,25 @@ def _may_come_back(kernels: Kernels, seen: KernelRecord) -> bool:
     return current is not None and current.restored_from is not None and current.process != seen.process
 
 
-def _evict(kernels: Kernels, record: KernelRecord, *, but: int = 0) -> list[int]:
-    """Drops the checkpoints that are too old, too many, or take too much memory together, the oldest first."""
-    from kernelbox.host.engines._limiting import measured_checkpoints
+def _evict(kernels: Kernels, record: KernelRecord, found: list[Checkpoint], *, but: int = 0) -> list[int]:
+    """Drops the checkpoints that are too old, too many, or take too much memory together, the oldest first.
 
-    config = kernels.config
-    kept = measured_checkpoints(read_checkpoints(kernels.store.directory(record.kernel_id)))
-    evicted = [each for each in kept if 0 < config.checkpoint_age < each.age_seconds and each.number != but]
-    kept = [each for each in kept if each not in evicted]
-    while len(kept) > 1 and (
-        len(kept) > config.checkpoints or sum(each.private_bytes for each in kept) > config.checkpoint_memory
-    ):
-        evicted.append(kept.pop(0))
-    for each in evicted:
-        drop(kernels, record.kernel_id, each.number)
-    return [each.number for each in evicted]
+    `but` is one that was made just now, and whose maker gets to know of it; it stays.
+    """
+    config, kept, evicted = kernels.config, list[Checkpoint](), dict[int, str]()
+    for each in found:
+        if 0 < config.checkpoint_age < each.age_seconds and each.number != but:
+            evicted[each.number] = "age"
+        else:
+            kept.append(each)
+    while len(kept) > max(1, config.checkpoints):
+        evicted[kept.pop(0).number] = "number"
+    while len(kept) > 1 and sum(each.private_bytes for each in kept) > config.checkpoint_memory:
+        evicted[kept.pop(0).number] = "memory"
+    directory = kernels.store.directory(record.kernel_id)
+    if evicted:
+        note_evicted(directory, evicted, told=bool(but))
+    for number in evicted:
+        engine_named(record.engine).release_checkpoints(directory, record.kernel_id, number, wait=not but)
+        remove_checkpoint(directory, number)
+    return list(evicted)

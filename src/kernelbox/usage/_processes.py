@@ -118,6 +118,12 @@ def private_bytes(pid: int) -> int:
     return told.get(b"Private_Clean:", 0) + told.get(b"Private_Dirty:", 0)
 
 
+def anonymous_bytes(pid: int) -> int:
+    """Returns the memory of a process that belongs to no file, shared or not; 0 if it has ended. It takes no time."""
+    fields = _read(f"/proc/{pid}/statm").split()
+    return (int(fields[1]) - int(fields[2])) * _PAGE if fields else 0
+
+
 def _mapped_memory(pid: int, kernel: int, held: Mapping[tuple[int, int], int]) -> int:
     """Returns the memory that a process has mapped, with its share of shared pages, without the files in `held`."""
     told = _amounts(f"/proc/{pid}/smaps_rollup")

@@ -405,10 +405,11 @@ class Agreed(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Release(Message):
-    """Asks a keeper to end a checkpoint of a kernel, 0 for all of them."""
+    """Asks a keeper to end a checkpoint of a kernel, 0 for all of them; with `wait` it answers when that has ended."""
 
     kernel_id: str
     checkpoint: int = 0
+    wait: bool = True
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -40,6 +40,8 @@ def checkpoint(options: Namespace) -> int:
 
 def checkpoints(options: Namespace) -> int:
     found = _copies.checkpoints(_find(options))
+    if found and found[-1].evicted:
+        say(f"dropped {_count('checkpoint', found[-1].evicted)}, of which only so many are kept")
     text = "\n".join(map(_describe, found)) or "there are no checkpoints"
     return _print(options, {"checkpoints": [each.to_dict() for each in found]}, text)
 

@@ -160,7 +160,7 @@ class Adoptions:
         for pid in wanted:
             self._keeper.kernels[pid].reason = "dropped"
             self._keeper.kill(pid)
-        for pid in wanted:
+        for pid in wanted if release.wait else ():
             self._keeper.wait(pid)
 
     # -- copies ----------------------------------------------------------------------------------------------

@@ -115,7 +115,8 @@ class Template:
             watched.append(self._socket.fileno())
         for fd in watched:
             poller.register(fd, select.POLLIN)
-        for fd, _ in poller.poll(min(self._idle_timeout, _CHECK_EVERY, self._keeper.patience) * 1000):
+        happened = poller.poll(min(self._idle_timeout, _CHECK_EVERY, self._keeper.patience) * 1000)
+        for fd, _ in happened:
             if fd == self._wake["read"]:
                 with contextlib.suppress(BlockingIOError):
                     os.read(fd, 4096)
@@ -132,7 +133,8 @@ class Template:
         self._keeper.look()
         self._keeper.reap()
         dismissed = self._listener is not None and not self._listener.is_ours  # by `wipe`, which waits for us to leave
-        if dismissed or time.monotonic() - self._checked_at > _CHECK_EVERY:
+        late = time.monotonic() - self._checked_at
+        if dismissed or late > (2 * _CHECK_EVERY if happened else _CHECK_EVERY):  # a client need not wait for that
             self._keeper.check()
             gc.collect()  # it is off here for the children's sake, and every request leaves a few kilobytes
             self._checked_at = time.monotonic()

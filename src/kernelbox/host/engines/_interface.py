@@ -159,8 +159,10 @@ if TYPE_CHECKING:
             """Ends a process that the system does not show to have the walls of a record, and raises StartFailed."""
             ...
 
-        def release_checkpoints(self, directory: KernelDirectory, kernel_id: str, checkpoint: int = 0) -> None:
-            """Ends a checkpoint of a kernel, 0 for all of them."""
+        def release_checkpoints(
+            self, directory: KernelDirectory, kernel_id: str, checkpoint: int = 0, *, wait: bool = True
+        ) -> None:
+            """Ends a checkpoint of a kernel, 0 for all of them; with `wait` it returns when that has ended."""
             ...
 
         def tidy(self, runtime: Place, secret: bytes) -> None:

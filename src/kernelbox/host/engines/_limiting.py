@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from kernelbox.base._errors import StartFailed
 from kernelbox.host.engines._spawning import inode_of_home
@@ -10,7 +11,7 @@ from kernelbox.host.process._control_groups import make_groups, remove_groups
 from kernelbox.host.store._checkpoint_files import Checkpoint
 from kernelbox.usage import _group_usage as _groups
 from kernelbox.usage._disk_usage import Walk
-from kernelbox.usage._processes import exact_memory, look_at, private_bytes
+from kernelbox.usage._processes import anonymous_bytes, exact_memory, look_at, private_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 # The most files of a working directory with a limit of its size. They are counted whenever the size may have changed.
 _MOST_FILES = 200_000
+
+# Measuring checkpoints takes less than this, unless they are large. Then it takes this part of the time at the most.
+_SHORT = 0.005
+_SHARE = 0.01
+
+# When the checkpoints of a kernel are measured next, if that took long.
+_due: dict[str, float] = {}
 
 # Limits that systems other than Linux can enforce for each process.
 _PORTABLE = {"files", "file_size"}
@@ -55,6 +63,20 @@ def measured(records: list[KernelRecord]) -> list[KernelRecord]:
 def measured_checkpoints(checkpoints: list[Checkpoint]) -> list[Checkpoint]:
     """Fills in the memory that each checkpoint shares with no other process."""
     return [Checkpoint(**{**each.to_dict(), "private_bytes": private_bytes(each.pid)}) for each in checkpoints]
+
+
+def measured_if_needed(checkpoints: list[Checkpoint], limit: int) -> list[Checkpoint]:
+    """Fills in the memory of checkpoints if they may have more than a limit together. The system looks at each page for
+    that, so it is not done again at once if it took long."""
+    kernel_id = checkpoints[-1].kernel_id if checkpoints else ""
+    if sum(anonymous_bytes(each.pid) for each in checkpoints) <= limit or time.monotonic() < _due.get(kernel_id, 0.0):
+        return checkpoints
+    began = time.thread_time()
+    found = measured_checkpoints(checkpoints)
+    took = time.thread_time() - began
+    if took > _SHORT:
+        _due[kernel_id] = time.monotonic() + took / _SHARE
+    return found
 
 
 def _measure(record: KernelRecord, pid: int) -> dict[str, float] | None:

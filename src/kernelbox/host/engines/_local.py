@@ -159,7 +159,9 @@ class LocalEngine(ABC):
     def require_walls(self, record: KernelRecord, spawned: Spawned) -> None:  # noqa: B027
         """Does nothing, where kernels have none."""
 
-    def release_checkpoints(self, directory: KernelDirectory, kernel_id: str, checkpoint: int = 0) -> None:  # noqa: B027
+    def release_checkpoints(  # noqa: B027
+        self, directory: KernelDirectory, kernel_id: str, checkpoint: int = 0, *, wait: bool = True
+    ) -> None:
         """Does nothing, where there are none."""
 
     def tidy(self, runtime: Place, secret: bytes) -> None:  # noqa: B027  # optional

@@ -5,9 +5,12 @@ A file is written once. The keeper ends the process whose file is gone, and remo
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import time
 
+from kernelbox.host.files._place import write_all
 from kernelbox.host.process._process import ProcessIdentity
 from kernelbox.wire._layout import CHECKPOINT
 from kernelbox.wire._values import dataclass, field
@@ -26,6 +29,17 @@ _LONGEST = 8192
 # Says how many checkpoints there have been: a number is not given twice.
 _LAST = f"{CHECKPOINT}last"
 
+# Says which checkpoints were dropped without being asked for, one a line: the number, why, and the last number that had
+# been given, or 0 if the caller of `checkpoint` has been told. It is only shown. Of more than so many bytes, the last.
+_EVICTED = f"{CHECKPOINT}evicted"
+_MOST_EVICTED = 4096
+
+WHY_EVICTED = {
+    "number": "only KERNELBOX_CHECKPOINTS of them are kept",
+    "age": "it was older than KERNELBOX_CHECKPOINT_AGE",
+    "memory": "all of them together had more than KERNELBOX_CHECKPOINT_MEMORY",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -33,7 +47,7 @@ class Checkpoint:
 
     `execution_count` is the number of the last cell before it. `private_bytes` is the memory that it shares with no
     other process; it grows as its kernel changes what the two shared. `evicted` are the numbers of the checkpoints that
-    were dropped for this one.
+    were dropped for this one, because of their number, age or memory, or since the one before it was made.
     """
 
     kernel_id: str
@@ -67,11 +81,7 @@ class Checkpoint:
 
 def next_number(place: Place) -> int:
     """Returns a number that no checkpoint of the kernel has had."""
-    try:
-        last = int(place.read(_LAST, 20))
-    except (OSError, ValueError):
-        last = 0
-    number = max([last, *_numbers(place)]) + 1
+    number = max([_read_last(place), *_numbers(place)]) + 1
     place.replace(_LAST, str(number).encode())
     return number
 
@@ -101,6 +111,32 @@ def has_checkpoints(directory: KernelDirectory) -> bool:
         return False
 
 
+def note_evicted(directory: KernelDirectory, evicted: dict[int, str], *, told: bool) -> None:
+    """Notes which checkpoints were dropped, and why: a key of WHY_EVICTED. `told` says that a caller gets to know."""
+    with contextlib.suppress(OSError), directory.open() as place:
+        last = 0 if told else _read_last(place)
+        fd = place.open_for_writing(_EVICTED, os.O_APPEND)
+        try:
+            write_all(fd, "".join(f"{number} {why} {last}\n" for number, why in evicted.items()).encode())
+        finally:
+            os.close(fd)
+
+
+def read_evicted(directory: KernelDirectory) -> dict[int, str]:
+    """Returns the checkpoints that were dropped, by number, and why."""
+    with contextlib.suppress(OSError), directory.open() as place:
+        return {number: why for number, why, _ in _read_evicted(place)}
+    return {}
+
+
+def list_evicted(directory: KernelDirectory, since: int | None = None) -> list[int]:
+    """Returns the numbers that were dropped between the making of a checkpoint, by default the last, and the next."""
+    with contextlib.suppress(OSError), directory.open() as place:
+        number = _read_last(place) if since is None else since
+        return [evicted for evicted, _, last in _read_evicted(place) if last == number]
+    return []
+
+
 def remove_checkpoint(directory: KernelDirectory, number: int) -> bool:
     """Removes the file of a checkpoint, which ends with it; returns whether there was one."""
     try:
@@ -109,6 +145,26 @@ def remove_checkpoint(directory: KernelDirectory, number: int) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _read_last(place: Place) -> int:
+    try:
+        return int(place.read(_LAST, 20))
+    except (OSError, ValueError):
+        return 0
+
+
+def _read_evicted(place: Place) -> list[tuple[int, str, int]]:
+    try:
+        lines = place.tail(_EVICTED, _MOST_EVICTED).decode("ascii", "replace").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        match line.split():
+            case [number, why, last] if number.isdecimal() and last.isdecimal() and why in WHY_EVICTED:
+                found.append((int(number), why, int(last)))
+    return found
 
 
 def _numbers(place: Place) -> list[int]:

@@ -121,7 +121,7 @@ def wait_for_note(
     directory: KernelDirectory, process: Process, *, patience: float = CAUSE_PATIENCE
 ) -> dict[str, Any] | None:
     """Waits for the keeper's note about a process that has ended, and returns it."""
-    began, pause = time.monotonic(), 0.001
+    began, pause = time.monotonic(), 0.0002
     while True:
         keeper = process.waiting_keeper
         if keeper and time.monotonic() - began > _STOPPED_AFTER:

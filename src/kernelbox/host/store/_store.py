@@ -209,6 +209,10 @@ class Store:
         self.save(record)
         self._write_registry(record)
 
+    def register(self, record: KernelRecord) -> None:
+        """Updates the registry with a record that has been written."""
+        self._write_registry(record)
+
     def publish_all(self) -> None:
         self._write_registry(None)
 

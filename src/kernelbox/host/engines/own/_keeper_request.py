@@ -165,11 +165,12 @@ class KeeperRequest:
         return message
 
 
-def release_checkpoints(directory: KernelDirectory, kernel_id: str, checkpoint: int = 0) -> None:
+def release_checkpoints(directory: KernelDirectory, kernel_id: str, checkpoint: int = 0, *, wait: bool = True) -> None:
     """Has a keeper end a checkpoint of a kernel, 0 for all; one without a keeper has ended with it."""
     with contextlib.suppress(CannotCopy, OSError), _call(directory, "") as keeper:
-        keeper.sendall(encode(Release(kernel_id, checkpoint)))
-        keeper.recv(65536)
+        keeper.sendall(encode(Release(kernel_id, checkpoint, wait)))
+        if wait:
+            keeper.recv(65536)
 
 
 def _call(directory: KernelDirectory, name: str) -> socket.socket:

@@ -93,10 +93,12 @@ class OwnEngine(LocalEngine):
 
         return KeeperRequest(plan)
 
-    def release_checkpoints(self, directory: KernelDirectory, kernel_id: str, checkpoint: int = 0) -> None:
+    def release_checkpoints(
+        self, directory: KernelDirectory, kernel_id: str, checkpoint: int = 0, *, wait: bool = True
+    ) -> None:
         from kernelbox.host.engines.own._keeper_request import release_checkpoints
 
-        release_checkpoints(directory, kernel_id, checkpoint)
+        release_checkpoints(directory, kernel_id, checkpoint, wait=wait)
 
     def tidy(self, runtime: Place, secret: bytes) -> None:
         from kernelbox.host.engines.own._templates import dismiss_templates
