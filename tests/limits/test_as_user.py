@@ -90,6 +90,30 @@ finally:
 """
 
 
+# Descriptors that were sent and not received count for the user, up to the sender's own limit of files.
+IN_FLIGHT = """
+import os, resource, sys
+os.environ.update(KERNELBOX_HOME=sys.argv[1] + "/home", KERNELBOX_KEY_FILE=sys.argv[1] + "/key")
+resource.setrlimit(resource.RLIMIT_NOFILE, (300, 6000))
+os.mkdir("work")
+os.chdir("work")
+from kernelbox import create, execute, wipe
+
+send = "import os, resource, socket\\nhard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\\n"
+send += "resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))\\nkept, sent = [], 0\\n"
+send += "try:\\n    while True:\\n        kept += (pair := socket.socketpair())\\n"
+send += "        socket.send_fds(pair[0], [b'x'], [0] * 250)\\n        sent += 250\\n"
+send += "except OSError as exc: print(sent > 300, exc.errno)"
+try:
+    kernel = create("sending", sandbox=True)
+    print(execute(kernel, send, timeout=90).text)
+    print(execute(create("next"), "6", timeout=90).return_value, execute(kernel, "7", timeout=90).return_value)
+    print(execute(create("sandboxed", sandbox=True), "8", timeout=90).return_value)
+finally:
+    wipe()
+"""
+
+
 @pytest.fixture
 def base() -> Iterator[Path]:
     """Makes a directory of the user's, with an empty one in it, in a place that every user can enter."""
@@ -127,6 +151,13 @@ def test_an_orphan_that_has_become_another_users_harms_no_other_kernel(base: Pat
     assert (done.returncode, rest) == (0, ["42", "6"]), done.stderr
 
 
+@pytest.mark.skipif(os.getuid() != 0 or SETPRIV is None, reason="only the superuser can become another")
+def test_a_cell_cannot_keep_its_user_from_passing_descriptors(base: Path) -> None:
+    done = run_as_user(base, IN_FLIGHT)
+    assert done.stdout.splitlines() == ["True 109", "6 7", "8"], done.stdout + done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="only the superuser can become another")
 def test_a_users_kernels_are_kept_within_their_limits_and_in_a_sandbox_survive_their_forks_and_hide_no_file(
     base: Path,

@@ -143,6 +143,28 @@ def test_in_a_group_the_child_that_takes_too_much_is_killed_and_the_kernel_goes_
         assert "memory" not in told, "what it died of later is told as such"
 
 
+BUFFERS = """
+import socket
+listener, ends, sent = socket.create_server(("127.0.0.1", 0)), [], 0
+while len(ends) < 100 and sent < 400_000_000:
+    ends += [(end := socket.create_connection(listener.getsockname())), (other := listener.accept()[0])]
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_000_000)
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 6_000_000)
+    end.setblocking(False)
+    try:
+        while True: sent += end.send(bytes(65536))
+    except BlockingIOError: pass
+sent
+"""
+
+
+@pytest.mark.skipif(not GROUPS, reason="no control groups can be made here")
+def test_in_a_group_the_buffers_of_connections_are_limited_with_the_memory(tmp_path: Path) -> None:
+    with limited(tmp_path, memory="100MB") as kernel:
+        result = run(kernel, BUFFERS)  # cgroups v2 counts them as memory, and may end the kernel
+        assert result.state == "lost" or int(result.return_value or "") < 100_000_000
+
+
 def test_memory_that_processes_share_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELBOX_CGROUPS", "0")
     code = """
@@ -205,6 +227,25 @@ def test_a_kernel_with_too_many_processes_is_ended_and_they_with_it(
     with limited(tmp_path, processes=30) as kernel:
         assert death(kernel, bomb).startswith("too many processes (limit 30, had ")
         eventually(lambda: not processes_in(tmp_path))
+
+
+NUMBERED = tuple(int(part) for part in os.uname().release.split(".")[:2]) >= (6, 14)
+
+
+@pytest.mark.skipif(not NUMBERED, reason="numbers of processes can be bounded in a namespace since Linux 6.14")
+def test_in_a_sandbox_the_system_bounds_processes_without_a_group_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", "0")
+    with limited(tmp_path, sandbox=True, processes=320) as kernel:
+        forks = FORKS.replace("range(60)", "range(340)")
+        assert error(kernel, forks).startswith("BlockingIOError: [Errno 11]")
+
+
+def test_a_sandboxed_cell_cannot_use_up_what_the_system_counts_for_its_user(tmp_path: Path) -> None:
+    code = "import ctypes\nopen_one = ctypes.CDLL(None).inotify_init\nsum(open_one() >= 0 for _ in range(100))"
+    with limited(tmp_path, sandbox=True, files=1000) as kernel:
+        assert 0 < int(run(kernel, code).return_value or "") < 100
 
 
 @pytest.mark.skipif(not GROUPS, reason="no control groups can be made here")

@@ -76,6 +76,7 @@ def test_exec_opens_a_new_name_with_limits_and_refuses_others_for_a_live_kernel(
     assert "--with are for a kernel that --name opens" in fail("exec", "--id", "new", "--limit", "cpu=5", "1", status=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -91,6 +92,7 @@ def test_a_limit_that_makes_no_sense_is_refused_by_every_command(text: str, sent
     assert sentence in kernelbox("mcp", "--limit", text).stderr, "its stdout is for the protocol"
 
 
+@pytest.mark.slow
 def test_over_http_kernels_have_at_most_what_the_server_allows(tmp_path: Path, home: Path) -> None:
     with serving(tmp_path, "--limit", "files=200", KERNELBOX_HOME=str(home), KERNELBOX_LIMIT_MEMORY="150MB") as served:
         most = {"memory": 150_000_000, "files": 200}
@@ -112,6 +114,7 @@ def test_over_http_kernels_have_at_most_what_the_server_allows(tmp_path: Path, h
         assert served.post("/kernels/less/restart").json()["limits"]["cpu"] == 600
 
 
+@pytest.mark.slow
 def test_over_http_a_session_is_opened_with_limits_or_has_them(tmp_path: Path, home: Path) -> None:
     with serving(tmp_path, KERNELBOX_HOME=str(home)) as served:
         assert served.post("/sessions/s", {"limits": {"files": 300}}).json()["limits"] == {"files": 300}
@@ -125,6 +128,7 @@ def test_over_http_a_session_is_opened_with_limits_or_has_them(tmp_path: Path, h
         assert 'kernelbox_kernel_cpu_seconds{kernel="s"}' in metrics
 
 
+@pytest.mark.slow
 def test_an_mcp_server_gives_its_kernels_limits(tmp_path: Path) -> None:
     async def scenario() -> str:
         words = ("--toolset", "kernels", "--approve", "all", "--limit", "memory=150MB")

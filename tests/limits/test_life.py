@@ -151,6 +151,7 @@ def test_a_kernel_started_cold_is_kept_within_its_limits(cgroups: str, monkeypat
     assert death(kernel, "x = [bytearray(8_000_000) for _ in range(60)]").startswith("out of memory (limit 150 MB")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cgroups", WAYS)
 def test_a_jupyter_kernel_is_kept_within_its_limits(
     cgroups: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -34,12 +34,12 @@ WAYS = [
 
 
 @contextlib.contextmanager
-def limited(cwd: Path, **limits: Any) -> Iterator[KernelRecord]:
+def limited(cwd: Path, *, sandbox: bool = False, **limits: Any) -> Iterator[KernelRecord]:
     """Opens a kernel with limits and a neighbour without; the neighbour answers in the end."""
     number = next(_numbers)
     neighbour = get_or_create(f"neighbour-{number}")
     execute(neighbour, "kept = 41")
-    kernel = get_or_create(f"limited-{number}", cwd=cwd, limits=limits)
+    kernel = get_or_create(f"limited-{number}", cwd=cwd, limits=limits, sandbox=sandbox)
     try:
         yield kernel
         assert execute(neighbour, "kept + 1", timeout=DEADLINE).return_value == "42"

@@ -169,7 +169,10 @@ def _open_sandboxed(birth: Birth, entry: SandboxEntry, *, watched: bool) -> tupl
         close_but((*others, *given.numbers))  # at once: it may wait for long, and others' sandboxes end with these
         own_network = entry.srt_variables is None  # in srt it has the way to srt's proxy
         told = given.take("told")
-        scratch, program = enter(given["first process"], told, user=entry.user, own_network=own_network)
+        processes = birth.spawn.limits.get("processes", 0)
+        scratch, program = enter(
+            given["first process"], told, user=entry.user, own_network=own_network, processes=processes
+        )
         given.close("first process")  # a process, as a directory, would be a way out
         close_but((*others, *given.numbers))
         _open(birth)
@@ -234,7 +237,7 @@ def _join_groups(birth: Birth) -> bool:
 
 
 def _take_limits(birth: Birth, *, alone: bool = False) -> None:
-    if birth.spawn.limits:
+    if birth.spawn.limits or alone:
         from kernelbox.guest.walls._own_limits import take
 
         take(birth.spawn.limits, alone=alone)

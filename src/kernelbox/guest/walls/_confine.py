@@ -17,6 +17,12 @@ from kernelbox.guest.walls._view import show_processes
 
 _NAMESPACES = _calls.CLONE_NEWNS | _calls.CLONE_NEWIPC | _calls.CLONE_NEWUTS
 
+# What the system counts for each user and a sandbox could use up: each of them may have so much of it.
+_SHARES_OF_USER = {"max_inotify_instances": 16, "max_inotify_watches": 8192}
+
+# The system's smallest bound of process numbers.
+_FEWEST_NUMBERS = 301
+
 # What stands for users who have no number in a user namespace, unless the system says otherwise.
 _NOBODY = 65534
 
@@ -45,24 +51,39 @@ def fork_beside(first: int) -> int:
     return os.fork()
 
 
-def enter(first: int, told: int, *, user: int, own_network: bool) -> tuple[str, bytes]:
+def enter(first: int, told: int, *, user: int, own_network: bool, processes: float) -> tuple[str, bytes]:
     """Enters a sandbox when it is done; returns its scratch directory and the filter of system calls.
 
-    Raises Unarmed, or RuntimeError if the sandbox could not be made.
+    A limit of `processes`, if it is not 0, bounds their numbers too, as far as the system can: for the superuser it
+    counts nothing else. Raises Unarmed, or RuntimeError if the sandbox could not be made.
     """
     group, outside = os.getegid(), os.geteuid()
     here = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY)  # in the sandbox, where it is read-only, it could not be
+    settings = os.open("/proc/sys", os.O_PATH | os.O_DIRECTORY)
+    if processes:
+        _set(settings, "kernel/pid_max", max(processes, _FEWEST_NUMBERS))
     scratch, writable, program = read_told(told)
     _calls.enter_namespaces(first, _NAMESPACES | (_calls.CLONE_NEWNET if own_network else 0))
     _calls.unshare(_calls.CLONE_NEWCGROUP)
     show_processes()
     _calls.unshare(_calls.CLONE_NEWUSER)
     _map_ids(here, (user, outside), (group, group))
+    for name, share in _SHARES_OF_USER.items():
+        _set(settings, f"user/{name}", share)
+    os.close(settings)
     os.close(here)
     _calls.drop_bounding_set()
     _calls.forbid_new_privileges()
     keep_to(writable)
     return scratch, program
+
+
+def _set(settings: int, name: str, value: float) -> None:
+    """Sets what holds in this process's namespaces, where the system has it and lets it be written."""
+    with contextlib.suppress(OSError):
+        fd = os.open(name, os.O_WRONLY, dir_fd=settings)
+        with contextlib.closing(os.fdopen(fd, "w")) as file:
+            file.write(f"{value:.0f}")
 
 
 def _map_ids(process: int, user: tuple[int, int], group: tuple[int, int]) -> None:

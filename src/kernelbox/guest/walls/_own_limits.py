@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 # Seconds of processor time by which one process may exceed the limit, for its keeper to end it with a better word.
 _GRACE = 2
 
+# So many files fewer than its user may a sandboxed kernel have open.
+_FOR_OTHERS = 1024
+
 # Seconds, some 270 years: the system counts them in nanoseconds, and takes more for a few.
 _MOST_SECONDS = 2**33
 
@@ -43,9 +46,14 @@ def need_keeper(limits: Mapping[str, float], groups: list[str]) -> bool:
 def take(limits: Mapping[str, float], *, alone: bool) -> None:
     """Sets the limits of this process, which its children inherit.
 
-    `alone` says that it is in a user namespace of its own, with its own count of processes: elsewhere all that the user
-    runs would count. The superuser's are never counted.
+    `alone` says that it is in a sandbox. There it is in a user namespace with its own count of processes: elsewhere all
+    that the user runs would count. The superuser's are never counted. It can have fewer files open than its user, so
+    that others can still send descriptors when it has sent as many as it can (`send_descriptors`).
     """
+    if alone:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        fewer = max(hard - _FOR_OTHERS, hard // 2)
+        _set(resource.RLIMIT_NOFILE, min(soft, fewer), fewer)
     if "processes" in limits and alone:
         _set(resource.RLIMIT_NPROC, limits["processes"], limits["processes"])
     if "files" in limits:

@@ -14,7 +14,7 @@ import sys
 from kernelbox.base._environment import template_environment
 from kernelbox.base._errors import EXHAUSTED, StartFailed
 from kernelbox.base._text import escape
-from kernelbox.host.files._sockets import listen, receive_from
+from kernelbox.host.files._sockets import listen, receive_from, send_descriptors
 from kernelbox.host.process._loader import copy_loader, loader_command
 from kernelbox.host.store._cell_files import open_cells
 from kernelbox.host.store._state_file import create_state
@@ -231,7 +231,7 @@ def ask_for_process(client: socket.socket, request: SpawnRequest) -> Spawned | N
 def send_request(client: socket.socket, request: SpawnRequest) -> None:
     client.settimeout(ANSWER_PATIENCE)
     data = encode(request.spawn)
-    sent = socket.send_fds(client, [data], list(request.descriptors.values()))
+    sent = send_descriptors(client, data, list(request.descriptors.values()))
     if sent < len(data):  # an empty send would fail if the template has already answered and closed
         client.sendall(data[sent:])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -50,6 +51,27 @@ def _connect(sock: socket.socket, address: str, path: str) -> None:
                 ) from None
             time.sleep(0.01)
     sock.setblocking(True)
+
+
+def send_descriptors(sock: socket.socket, data: bytes, descriptors: list[int]) -> int:
+    """Sends data with descriptors; returns how many bytes were sent.
+
+    Descriptors on their way count for the user, and a cell can have many of them. The system refuses more than our
+    limit of open files, so that is raised for this moment. Cells in a sandbox can have fewer than it may be raised to.
+    """
+    try:
+        return socket.send_fds(sock, [data], descriptors)
+    except OSError as exc:
+        if exc.errno != errno.ETOOMANYREFS:
+            raise
+    import resource  # not everywhere, and hardly ever needed
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    try:
+        return socket.send_fds(sock, [data], descriptors)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def listen(place: Place, name: str, *, tell_senders: bool = False) -> socket.socket:

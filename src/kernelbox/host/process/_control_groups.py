@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 # Names of groups begin with this. No other group is ever removed.
 _PREFIX = "kernelbox-"
 
+# Version 1 counts the buffers of TCP apart from other memory: they may have this part of the limit on top of it.
+_SHARE_OF_BUFFERS = 8
+
 # How many seconds killed processes take to leave a group.
 _PATIENCE = 2.0
 
@@ -96,6 +99,7 @@ def _settings(group: str, limits: Mapping[str, float]) -> list[tuple[str, str]]:
     if "memory" in limits:
         files += [("memory.max", memory), ("memory.swap.max", "0")]
         files += [("memory.limit_in_bytes", memory), ("memory.memsw.limit_in_bytes", memory)]
+        files.append(("memory.kmem.tcp.limit_in_bytes", f"{limits['memory'] / _SHARE_OF_BUFFERS:.0f}"))
     if "processes" in limits:
         files.append(("pids.max", processes))
     return [(file, text) for file, text in files if os.path.exists(f"{group}/{file}")]

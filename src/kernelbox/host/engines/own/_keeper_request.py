@@ -13,7 +13,7 @@ import sys
 
 from kernelbox.base._errors import CannotCopy, CheckpointNotFound
 from kernelbox.host.engines._spawning import closed_by, open_log
-from kernelbox.host.files._sockets import dial, listen
+from kernelbox.host.files._sockets import dial, listen, send_descriptors
 from kernelbox.host.process._lifeline import lifeline_to
 from kernelbox.host.store._cell_files import carry_over, open_cells
 from kernelbox.host.store._state_file import create_state
@@ -100,7 +100,7 @@ class KeeperRequest:
             home=plan.home,
         )
         self._keeper = self._stack.enter_context(_call(plan.source_directory, plan.source.name))
-        socket.send_fds(self._keeper, [encode(foster)], list(given.values()))
+        send_descriptors(self._keeper, encode(foster), list(given.values()))
         self._expect(Agreed)
 
     @property
