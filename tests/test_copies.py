@@ -108,6 +108,7 @@ def test_a_running_executor_is_its_own_copy_and_goes_on(home: Path) -> None:
     run(check)
 
 
+@pytest.mark.slow
 def test_kernel_objects_jobs_and_pools_are_their_own_copies(home: Path, tmp_path: Path) -> None:
     go_on = tmp_path / "go on"
     os.mkfifo(go_on)
@@ -123,6 +124,7 @@ def test_kernel_objects_jobs_and_pools_are_their_own_copies(home: Path, tmp_path
         assert kernel.execute("2").return_value == "2"
 
 
+@pytest.mark.slow
 def test_asynchronous_kernel_objects_jobs_and_pools_are_their_own_copies(home: Path) -> None:
     async def check() -> None:
         async with AsyncKernel() as kernel, AsyncPool(1) as pool:
@@ -136,6 +138,7 @@ def test_asynchronous_kernel_objects_jobs_and_pools_are_their_own_copies(home: P
     run(check)
 
 
+@pytest.mark.slow
 def test_a_stream_and_its_requests_survive_being_copied(kernel: KernelRecord) -> None:
     items = stream(kernel, "!echo here", approve=True)
     for item in items:
@@ -148,6 +151,7 @@ def test_a_stream_and_its_requests_survive_being_copied(kernel: KernelRecord) ->
     assert item.output == "here\n"
 
 
+@pytest.mark.slow
 def test_a_gateway_and_its_client_are_their_own_copies(home: Path) -> None:
     async def check() -> None:
         async with KernelGateway() as gateway, KernelClient(port=gateway.port) as client:

@@ -60,6 +60,7 @@ def test_every_public_name_can_be_loaded_and_dir_shows_only_names_for_users() ->
     assert not {"TYPE_CHECKING", "annotations"} & set(dir(kernelbox))
 
 
+@pytest.mark.slow
 def test_jedi_completes_names_attributes_and_signatures() -> None:
     names = {each.name for each in jedi.Script("import kernelbox\nkernelbox.").complete(2, 10)}
     assert set(kernelbox.__all__) <= names

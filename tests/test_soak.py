@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 TOLD = {"kind": "told", "name": "own-1-a", "own": True, "pid": 41, "cause": "killed by SIGKILL"}
 
 
+@pytest.mark.slow
 def test_a_short_soak_breaks_no_promise_and_leaves_nothing() -> None:
     command = [sys.executable, "-m", "benchmarks.soak", "--minutes", "0.05", "--processes", "2", "--kills", "120"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, cwd=ROOT)
@@ -24,6 +25,7 @@ def test_a_short_soak_breaks_no_promise_and_leaves_nothing() -> None:
     assert "0 broken invariants" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_short_soak_of_time_travel_finds_every_value_and_leaves_nothing() -> None:
     command = [sys.executable, "-m", "benchmarks.soak.time_travel", "--operations", "40"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, cwd=ROOT)

@@ -38,6 +38,7 @@ def test_history_shows_each_cell_and_how_it_ended(home: Path) -> None:
     assert [cell["code"] for cell in succeed("history", "demo", "--last", "1")["cells"]] == ["1 / 0"]
 
 
+@pytest.mark.slow
 def test_files_are_listed_read_and_written_as_the_kernel_sees_them(home: Path, tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     succeed("create", "demo", "--cwd", str(tmp_path))

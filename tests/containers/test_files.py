@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from kernelbox.cli._command_table import COMMANDS
@@ -39,6 +40,7 @@ def test_the_linter_finds_nothing_in_the_dockerfile() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.slow
 def test_the_compose_file_fits_the_schema_of_compose_files() -> None:
     done = run(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", "docker-compose.yml")
     assert done.returncode == 0, done.stdout

@@ -12,6 +12,7 @@ from kernelbox import list_kernels
 BLOCKS = blocks("integrations/e2b.md")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_an_example_prints_what_it_says(block: str, home: Path, tmp_path: Path) -> None:
     run_block(block, tmp_path)

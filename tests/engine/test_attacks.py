@@ -27,6 +27,7 @@ def directory_of(kernel: KernelRecord) -> str:
     return str(Path(kernel.connection_file).parent)
 
 
+@pytest.mark.slow
 def test_a_cell_that_removes_its_record_and_hangs_is_killed_and_replaced(kernel: KernelRecord) -> None:
     code = f"import os, itertools\nos.unlink({directory_of(kernel)!r} + '/connection.json')\nall(itertools.repeat(1))"
     result = execute(kernel, code, timeout=BEGUN)

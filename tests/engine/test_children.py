@@ -38,6 +38,7 @@ def _zombies_of(pid: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_sigterm_right_after_the_fork_ends_the_child(kernel: KernelRecord) -> None:
     code = """
 import os, signal

@@ -355,6 +355,7 @@ def test_exit_functions_run_though_the_cell_is_in_the_middle_of_printing(kernel:
     assert (tmp_path / "left").exists()
 
 
+@pytest.mark.slow
 def test_a_kernel_without_keeper_and_directory_ends_by_itself(own_home: Path) -> None:
     kernel = get_or_create("abandoned")
     assert kernel.pid is not None

@@ -41,6 +41,7 @@ def test_a_task_that_blocks_the_kernel_is_interrupted_when_time_is_up(kernel: Ke
     assert "A task in the background raised KeyboardInterrupt" in after.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("holding", [STUBBORN_TASK, GREEDY_THREAD], ids=["task", "thread"])
 def test_what_does_not_stop_is_ended_with_its_kernel_and_the_caller_is_told(holding: str, kernel: KernelRecord) -> None:
     run(kernel, "lost = 1\n" + holding)
@@ -93,6 +94,7 @@ def test_interrupt_reaches_whatever_was_left_in_the_background(held: str, kernel
     assert value(kernel, "kept") == "1"
 
 
+@pytest.mark.slow
 def test_a_thread_that_holds_the_interpreter_shows_in_the_status_and_is_not_said_to_be_interrupted(
     kernel: KernelRecord,
 ) -> None:

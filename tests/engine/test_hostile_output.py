@@ -206,6 +206,7 @@ FLOODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", FLOODS)
 def test_a_flood_leaves_at_most_64_mb_in_a_result(
     what: str, kernel: KernelRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -160,6 +160,7 @@ print(freed & {id(each) for each in [bytes(300) for _ in range(40)]})
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.slow
 def test_an_upgraded_package_gets_a_new_template(own_home: Path, tmp_path: Path) -> None:
     source = Path(__file__).resolve().parents[2] / "src" / "kernelbox"
     shutil.copytree(source, tmp_path / "kernelbox", ignore=shutil.ignore_patterns("__pycache__"))

@@ -90,6 +90,7 @@ STUBBORN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", STUBBORN)
 def test_a_cell_that_cannot_be_interrupted_is_killed_and_its_kernel_restarted(what: str, kernel: KernelRecord) -> None:
     run(kernel, "lost = 1")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 from tests.support.cells import DEADLINE, LATER, Running, eventually, run, value
 
 from kernelbox import KernelRecord, execute
@@ -133,6 +134,7 @@ def test_what_came_before_the_first_watcher_is_told_once(kernel: KernelRecord, t
         assert text(watcher.until(ended)) == "next\n"
 
 
+@pytest.mark.slow
 def test_much_that_threads_write_between_cells_arrives_whole(kernel: KernelRecord, tmp_path: Path) -> None:
     run(kernel, LATER)
     gate = tmp_path / "gate"
@@ -143,6 +145,7 @@ def test_much_that_threads_write_between_cells_arrives_whole(kernel: KernelRecor
         assert text(told) == "".join(str(n % 10) * 1_000_000 + "\n" for n in range(40))
 
 
+@pytest.mark.slow
 def test_a_watcher_that_reads_nothing_is_let_go_and_keeps_no_cell_from_its_end(kernel: KernelRecord) -> None:
     with watching(kernel) as idle, watching(kernel) as watcher:
         cell = Running(kernel, "for _ in range(20): print('x' * 1_000_000)")

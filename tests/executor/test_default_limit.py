@@ -30,6 +30,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("home")
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process's memory is read from /proc")
 def test_a_cell_that_writes_twice_the_default_limit_keeps_its_client_within_the_documented_memory() -> None:

@@ -386,6 +386,7 @@ def test_nothing_blocks_the_event_loop(watch: Watch, tmp_path: Path) -> None:
     assert [call for call in watch.seen if "/proc/" not in call and "/state'" not in call] == []
 
 
+@pytest.mark.slow
 def test_the_loop_goes_on_while_a_kernel_does_not_answer_at_all() -> None:
     async def scenario() -> int:
         turns = 0

@@ -121,6 +121,7 @@ except DeadKernelError:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cells", [2, 3])
 def test_nbclient_learns_that_the_kernel_has_died(prefix: Path, tmp_path: Path, cells: int) -> None:
     done = subprocess.run(

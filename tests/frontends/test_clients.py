@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.server import DEADLINE, Served
 
 NBCLIENT = """
@@ -91,6 +92,7 @@ def client(served: Served, script: str, directory: Path) -> Any:
     return json.loads(ended.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_nbclient_runs_a_notebook(served: Served, tmp_path: Path) -> None:
     stream, result, plot, error = client(served, NBCLIENT, tmp_path)
     assert [output["text"] for output in stream] == ["hello\n"]
@@ -99,10 +101,12 @@ def test_nbclient_runs_a_notebook(served: Served, tmp_path: Path) -> None:
     assert (error[0]["output_type"], error[0]["ename"]) == ("error", "ZeroDivisionError")
 
 
+@pytest.mark.slow
 def test_nbclient_notices_a_kernel_that_dies(served: Served, tmp_path: Path) -> None:
     assert client(served, DEAD, tmp_path) in ("DeadKernelError", "CellExecutionError")
 
 
+@pytest.mark.slow
 def test_papermill_runs_a_notebook_with_parameters(served: Served, tmp_path: Path) -> None:
     assert client(served, PAPERMILL, tmp_path) == ["42\n"]
 
@@ -114,6 +118,7 @@ def test_jupyter_kernel_client_runs_cells(served: Served, tmp_path: Path) -> Non
     assert third["status"] == "error"
 
 
+@pytest.mark.slow
 def test_clients_leave_no_kernel_behind(served: Served, tmp_path: Path) -> None:
     before = served.http.get("/api/kernels").json()
     client(served, PAPERMILL, tmp_path)

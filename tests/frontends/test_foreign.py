@@ -53,6 +53,7 @@ def one(foreign: tuple[Served, str]) -> Iterator[FrontEnd]:
         yield front_end
 
 
+@pytest.mark.slow
 def test_it_describes_itself(one: FrontEnd) -> None:
     info = one.ask("kernel_info_request").content
     assert (info["implementation"], info["language_info"]["codemirror_mode"]["name"]) == ("ipython", "ipython")
@@ -98,6 +99,7 @@ def test_a_cell_that_waits_for_input_is_interrupted(one: FrontEnd) -> None:
     assert one.run("1").content["status"] == "ok"
 
 
+@pytest.mark.slow
 def test_input_is_answered_on_a_connection_that_was_used_for_questions(foreign: tuple[Served, str]) -> None:
     with attached(*foreign) as front_end:
         front_end.ask("complete_request", code="pri", cursor_pos=3)

@@ -84,6 +84,7 @@ def notebook(kernelspec: str, directory: Path) -> Any:
     return json.loads(ended.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_jupyters_own_suite_for_kernels_passes(prefix: Path, tmp_path: Path) -> None:
     ended = python(SUITE, directory=tmp_path)
@@ -91,6 +92,7 @@ def test_jupyters_own_suite_for_kernels_passes(prefix: Path, tmp_path: Path) -> 
     assert "OK" in ended.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_nbclient_starts_our_kernel_by_its_kernelspec(prefix: Path, tmp_path: Path) -> None:
     stream, result, pid, surroundings = notebook("kernelbox", tmp_path)
     assert stream[0]["text"] == "hello\n"
@@ -99,6 +101,7 @@ def test_nbclient_starts_our_kernel_by_its_kernelspec(prefix: Path, tmp_path: Pa
     wait_for_end(int(pid[0]["text"]))
 
 
+@pytest.mark.slow
 def test_notebooks_of_a_named_kernel_share_it_and_it_stays(home: Path, prefix: Path, tmp_path: Path) -> None:
     install("shared", prefix=str(tmp_path), kernel="jupyter-shared")
     (first, *_), (second, *_) = notebook("shared", tmp_path)[2:3], notebook("shared", tmp_path)[2:3]
@@ -123,6 +126,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_bridge_and_kernel_end_when_jupyter_is_killed(prefix: Path, tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOST],
@@ -161,6 +165,7 @@ def test_the_command_line_installs_and_removes_it(tmp_path: Path) -> None:
     assert succeed("jupyter", "remove", "--name", "cli-test", JUPYTER_PATH=path) == {"removed": placed["installed"]}
 
 
+@pytest.mark.slow
 def test_only_kernelspecs_of_ours_are_removed_and_only_where_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_cell_of_a_front_end_is_counted_while_it_runs(served: Served, kernel_i
     assert measure(served, "kernelbox_executions_running") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("grace", "told"), [("60", (1, 0)), ("0", (0, 1))])
 def test_a_server_that_is_stopped_says_what_became_of_the_cell_of_a_front_end(
     tmp_path: Path, key_file: Path, grace: str, told: tuple[int, int]
@@ -84,6 +85,7 @@ def test_a_server_that_is_stopped_says_what_became_of_the_cell_of_a_front_end(
     assert (stopping["cells_finished"], stopping["cells_interrupted"]) == told
 
 
+@pytest.mark.slow
 def test_a_front_end_is_told_no_path_of_the_operators(tmp_path: Path, key_file: Path) -> None:
     with new_home() as home, serving(tmp_path, KERNELBOX_HOME=str(home)) as served:
         kernel_id = served.post("/api/kernels", {}).json()["id"]

@@ -60,6 +60,7 @@ def test_our_kernel_is_the_default_among_the_installed_ones(key_file: Path, serv
         assert served.http.get("/kernelspecs/toy/kernel.json").status_code == 404
 
 
+@pytest.mark.slow
 def test_kernelspecs_show_their_pictures_and_no_other_files(key_file: Path, service_home: Path, tmp_path: Path) -> None:
     toy = tmp_path / "kernels" / "toy"
     toy.mkdir(parents=True)

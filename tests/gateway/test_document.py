@@ -34,6 +34,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("level", "shown", "told"), [("INFO", "shown", True), ("ERROR", "shown", False), ("INFO", "hidden", False)]
 )
@@ -64,6 +65,7 @@ def test_a_gateway_that_does_not_stop_in_time_is_killed_and_its_kernels_with_it(
     wait_for_end(kernel)
 
 
+@pytest.mark.slow
 def test_images_are_saved_in_images_of_the_current_directory_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,6 +197,7 @@ def test_nothing_is_left_of_a_guarded_kernel(options: dict[str, Any], tmp_path: 
     eventually(lambda: not any(map(is_running, pids)))
 
 
+@pytest.mark.slow
 def test_the_key_of_the_seals_is_not_in_the_memory_of_the_kernel(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with CodeExecutor(name="guarded", **GUARDED) as executor:

@@ -86,6 +86,7 @@ def test_what_is_published_and_not_read_is_bounded_in_bytes_and_what_is_left_out
     assert last == small, "small messages have more room"
 
 
+@pytest.mark.slow
 def test_a_kernel_that_floods_a_caller_who_does_not_read_harms_nothing_and_the_caller_is_told(
     ipython: KernelRecord,
 ) -> None:

@@ -122,6 +122,7 @@ def test_death_is_reported_by_its_cause(odd: KernelRecord) -> None:
     assert (dead.status, dead.death) == ("dead", "killed by SIGKILL")
 
 
+@pytest.mark.slow
 def test_a_cell_that_cannot_be_stopped_costs_the_process_but_not_the_name(stubborn: KernelRecord) -> None:
     run(stubborn, "lost = 1")
     code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"

@@ -43,6 +43,7 @@ def jupyter_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         destroy_all(home, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delete", DELETED.values(), ids=list(DELETED))
 def test_a_kernel_ends_with_its_children_soon_after_its_files_although_no_client_looks(
     delete: Callable[[Path, Path], object], jupyter_home: Path

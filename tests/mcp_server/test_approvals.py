@@ -203,6 +203,7 @@ def test_all_of_a_long_command_and_of_its_environment_is_shown(served: Served, m
     assert f"echo {'y' * 6000} ; echo hidden; echo {'z' * 3000}" in asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", GENERATIONS)
 def test_a_command_that_is_too_long_to_be_shown_is_rejected_and_the_next_is_asked_for(
     served: Served, mode: str

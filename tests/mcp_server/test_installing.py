@@ -43,6 +43,7 @@ def test_a_package_is_installed_where_the_kernel_runs(tmp_path: Path, own_home: 
     run(scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["cancelled", "terminated", "killed"])
 def test_an_installer_ends_with_its_call_and_with_the_server(tmp_path: Path, own_home: Path, end: str) -> None:
     pid = tmp_path / "pid"
@@ -62,6 +63,7 @@ def test_an_installer_ends_with_its_call_and_with_the_server(tmp_path: Path, own
     server.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", GENERATIONS)
 def test_an_installer_ends_with_the_client_of_its_http_request_and_holds_no_other(
     tmp_path: Path, own_home: Path, mode: str
@@ -97,6 +99,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_of_what_an_installer_says_the_end_is_kept(tmp_path: Path, own_home: Path) -> None:
     path = fake_uv(tmp_path, "head -c 200000000 /dev/zero | tr '\\0' x\necho\necho the reason\nexit 3\n")
     with connected(tmp_path, PATH=path) as raw:

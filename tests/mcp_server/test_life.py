@@ -38,6 +38,7 @@ while True: time.sleep(0.01)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", GENERATIONS)
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_cancelling_a_call_interrupts_its_cell(
@@ -63,6 +64,7 @@ def test_cancelling_a_call_interrupts_its_cell(
     run(scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", GENERATIONS)
 def test_a_client_that_vanishes_in_a_call_over_http_has_its_cell_interrupted(
     served: Served, tmp_path: Path, mode: str
@@ -96,6 +98,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["eof", "terminated", "killed"])
 def test_nothing_is_left_when_the_client_or_the_server_ends(tmp_path: Path, own_home: Path, end: str) -> None:
     mark, child = tmp_path / "mark", tmp_path / "child"
@@ -269,6 +272,7 @@ def test_a_kernel_that_dies_is_told_once_and_then_replaced(served: Served) -> No
     run(scenario)
 
 
+@pytest.mark.slow
 def test_kernels_that_are_kept_are_found_by_other_processes(tmp_path: Path, own_home: Path) -> None:
     other = get_or_create("other", cwd="/", tags={"of": "others"})
 

@@ -10,6 +10,7 @@ from tests.support.mcp_server import GENERATIONS, Person, failure, run, stdio_cl
 from tests.support.tools import PLAIN, cell, plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", GENERATIONS)
 def test_tools_of_a_registered_server_are_called_from_a_cell_with_approval(
     tmp_path: Path, own_home: Path, mode: str
@@ -29,6 +30,7 @@ def test_tools_of_a_registered_server_are_called_from_a_cell_with_approval(
     assert "text: 'hello'" in asked
 
 
+@pytest.mark.slow
 def test_a_tool_that_is_declined_is_not_called_and_servers_end_with_ours(tmp_path: Path, own_home: Path) -> None:
     async def scenario() -> int:
         code = cell("pid")
@@ -44,6 +46,7 @@ def test_a_tool_that_is_declined_is_not_called_and_servers_end_with_ours(tmp_pat
     wait_for_end(run(scenario))
 
 
+@pytest.mark.slow
 def test_a_variable_of_the_workspace_reaches_the_server_and_not_the_kernel(tmp_path: Path, own_home: Path) -> None:
     (tmp_path / ".env").write_text("SECRET=s3cret\n")
 

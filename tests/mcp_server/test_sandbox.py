@@ -26,6 +26,7 @@ from tests.support.tools import PLAIN, cell, generate
 pytestmark = pytest.mark.skipif(os.uname().sysname != "Linux", reason="sandboxed kernels need Linux")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", GENERATIONS)
 def test_a_sandboxed_cell_calls_the_tools_that_the_user_has_added_with_approval(
     tmp_path: Path, own_home: Path, mode: str
@@ -42,6 +43,7 @@ def test_a_sandboxed_cell_calls_the_tools_that_the_user_has_added_with_approval(
     assert ["plain.echo" in asked for asked in person.asked] == [True, False]
 
 
+@pytest.mark.slow
 def test_nothing_is_installed_from_a_sandboxed_server(tmp_path: Path, own_home: Path) -> None:
     async def scenario() -> None:
         async with stdio_client(tmp_path, "--sandbox", "--approve", "all") as client:
@@ -53,6 +55,7 @@ def test_nothing_is_installed_from_a_sandboxed_server(tmp_path: Path, own_home: 
     run(scenario)
 
 
+@pytest.mark.slow
 def test_a_server_that_would_run_outside_of_the_sandbox_is_added_only_where_all_is_approved(
     tmp_path: Path, own_home: Path
 ) -> None:
@@ -72,6 +75,7 @@ def test_a_server_that_would_run_outside_of_the_sandbox_is_added_only_where_all_
     run(scenario)
 
 
+@pytest.mark.slow
 def test_files_and_pictures_of_a_sandboxed_cell_are_those_of_the_workspace(tmp_path: Path, own_home: Path) -> None:
     (tmp_path / ".env").write_text("SECRET=s3cret\nKERNEL_ENV_GIVEN_ID=given\n")
 
@@ -91,6 +95,7 @@ def test_files_and_pictures_of_a_sandboxed_cell_are_those_of_the_workspace(tmp_p
     run(scenario)
 
 
+@pytest.mark.slow
 def test_files_that_a_sandboxed_cell_cannot_read_or_write_are_not_read_or_written_for_a_model(
     tmp_path: Path, own_home: Path
 ) -> None:
@@ -127,6 +132,7 @@ def test_files_that_a_sandboxed_cell_cannot_read_or_write_are_not_read_or_writte
     assert (workspace / ".git/hooks/pre-commit").read_text() == "s3cret"
 
 
+@pytest.mark.slow
 def test_a_link_that_a_sandboxed_cell_puts_in_the_place_of_its_pictures_leads_nowhere(
     tmp_path: Path, own_home: Path
 ) -> None:

@@ -110,6 +110,7 @@ def test_a_line_that_is_no_message_is_answered_with_what_is_wrong_with_it(raw: R
     assert raw.end() == (0, "")
 
 
+@pytest.mark.slow
 def test_a_line_without_end_is_refused_and_takes_no_memory(raw: Raw) -> None:
     before = raw.most_memory
     for _ in range(200):
@@ -121,6 +122,7 @@ def test_a_line_without_end_is_refused_and_takes_no_memory(raw: Raw) -> None:
     assert raw.most_memory - before < 50_000
 
 
+@pytest.mark.slow
 def test_half_a_message_at_the_end_is_the_end(raw: Raw) -> None:
     raw.send_bytes(json.dumps({**PING, "id": 5}).encode()[:-5])
     assert raw.end() == (0, "")
@@ -147,6 +149,7 @@ def test_an_id_that_is_under_way_is_not_taken_twice(raw: Raw, tmp_path: Path) ->
     assert "dropped" in raw.end()[1]
 
 
+@pytest.mark.slow
 def test_requests_of_a_client_that_reads_nothing_wait_in_its_own_pipe(raw: Raw) -> None:
     before, sent, most = raw.most_memory, 0, 200_000
     os.set_blocking(raw.stdin.fileno(), False)
@@ -163,6 +166,7 @@ def test_requests_of_a_client_that_reads_nothing_wait_in_its_own_pipe(raw: Raw) 
     assert all("are under way; wait for answers" in sentence for sentence in refusals)
 
 
+@pytest.mark.slow
 def test_a_thousand_calls_at_once_are_run_or_refused_and_end_with_their_client(raw: Raw, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     call = begin_call("execute_ipython_cell", code=ENDLESS.format(mark=str(mark)), timeout=3600)[2]
@@ -178,6 +182,7 @@ def test_a_thousand_calls_at_once_are_run_or_refused_and_end_with_their_client(r
     assert list_kernels() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["stdout is closed", "SIGTERM"])
 def test_a_client_that_does_not_read_keeps_nothing_alive(tmp_path: Path, own_home: Path, end: str) -> None:
     mark = tmp_path / "mark"
@@ -197,6 +202,7 @@ def test_a_client_that_does_not_read_keeps_nothing_alive(tmp_path: Path, own_hom
         assert list(own_home.glob("runtime/template-*")) == []
 
 
+@pytest.mark.slow
 def test_a_version_that_nobody_speaks_is_answered_with_those_that_we_do(tmp_path: Path, own_home: Path) -> None:
     hello = begin_call("reset")[0]
     hello["params"]["protocolVersion"] = "1999-01-01"

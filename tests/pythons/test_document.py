@@ -23,6 +23,7 @@ def project(environment: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS, ids=range(1, len(BLOCKS) + 1))
 def test_a_program_of_the_page_runs(block: str, home: Path, project: Path) -> None:
     env = {**os.environ, "KERNELBOX_HOME": str(home)}

@@ -96,6 +96,7 @@ def test_a_kernel_without_a_template_runs_in_another_python_too(
     assert prefix_of(get_or_create("cold", python=environment)) == str(environment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.12", "3.13"])
 def test_a_kernel_runs_in_another_version_of_python(home: Path, tmp_path: Path, version: str) -> None:
     python = find_pyenv(version) or shutil.which(f"python{version}")
@@ -130,6 +131,7 @@ def test_a_name_is_not_given_another_python(home: Path, environment: Path, tmp_p
     assert get_or_create("theirs", python=sys.executable).python == sys.executable
 
 
+@pytest.mark.slow
 def test_a_kernel_outlives_its_environment_and_is_not_ended_by_a_restart_that_must_fail(
     home: Path, tmp_path: Path
 ) -> None:
@@ -178,6 +180,7 @@ def test_an_environment_without_ipython_is_refused_with_the_command_that_install
         get_or_create("none", python=directory)
 
 
+@pytest.mark.slow
 def test_an_environment_whose_packages_go_is_noticed_at_the_next_start(home: Path, tmp_path: Path) -> None:
     directory = make_environment(tmp_path / "env")
     get_or_create("first", python=directory)
@@ -196,6 +199,7 @@ def test_an_environment_whose_base_is_gone_is_refused(home: Path, tmp_path: Path
         get_or_create("none", python=directory)
 
 
+@pytest.mark.slow
 def test_kernels_on_an_event_loop_run_in_the_chosen_python(home: Path, environment: Path) -> None:
     async def main() -> None:
         async with AsyncKernel(python=environment) as kernel:
@@ -219,6 +223,7 @@ def test_a_jupyter_kernel_takes_no_python(home: Path, environment: Path) -> None
         get_or_create("none", python=environment, kernel_type="ir")
 
 
+@pytest.mark.slow
 def test_the_command_line_opens_a_kernel_in_another_python_and_shows_it(home: Path, environment: Path) -> None:
     shown = succeed("exec", "theirs", "--python", str(environment), PREFIX)
     assert shown["return_value"] == f"'{environment}'"
@@ -234,6 +239,7 @@ def test_an_empty_cache_has_nothing_to_list_or_to_clean(home: Path, tmp_path: Pa
     assert succeed("cache", "--clean", KERNELBOX_CACHE=cache) == {"removed": []}
 
 
+@pytest.mark.slow
 def test_doctor_checks_the_python_of_kernels(home: Path, environment: Path, tmp_path: Path) -> None:
     found = kernelbox("doctor", KERNELBOX_PYTHON=str(environment)).stdout
     assert f"at {environment}/bin/python, by KERNELBOX_PYTHON" in found
@@ -243,6 +249,7 @@ def test_doctor_checks_the_python_of_kernels(home: Path, environment: Path, tmp_
 # -- sandboxes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_sandboxed_kernel_runs_in_an_environment_in_its_directory_and_cannot_change_it(
     home: Path, environment: Path
 ) -> None:

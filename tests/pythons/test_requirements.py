@@ -74,6 +74,7 @@ def test_a_script_without_metadata_is_refused(tmp_path: Path) -> None:
         check_requirements("pandas")
 
 
+@pytest.mark.slow
 def test_a_script_that_no_python_here_can_run_is_refused(home: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text('# /// script\n# requires-python = ">=3.99"\n# ///\n')

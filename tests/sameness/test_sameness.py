@@ -51,6 +51,7 @@ def expectations(
         pool.shutdown(cancel_futures=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda session: session.name.replace(" ", "_"))
 def test_the_cells_of_a_session_give_the_same_outputs_as_in_ipykernel(
     session: Session,

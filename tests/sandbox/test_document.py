@@ -15,6 +15,7 @@ pytestmark = [needs_linux, pytest.mark.usefixtures("home")]
 PAGE = Path(__file__).parents[2] / "docs" / "sandbox.md"
 
 
+@pytest.mark.slow
 def test_the_five_minutes_print_what_the_page_shows(workspace: Path) -> None:
     section = PAGE.read_text().partition("## In five minutes")[2].partition("\n## ")[0]
     block = re.search(r"```console\n(.*?)```", section, re.DOTALL)

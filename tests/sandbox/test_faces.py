@@ -116,6 +116,7 @@ def test_a_configuration_that_cannot_be_honoured_is_refused_at_once(make: type, 
         make(sandbox=True, sandbox_config=path)
 
 
+@pytest.mark.slow
 def test_a_gateway_confines_its_kernels_by_the_configuration(workspace: Path, config: Path) -> None:
     async def scenario() -> None:
         async with (
@@ -189,6 +190,7 @@ def test_the_http_service_reads_and_writes_no_file_that_its_kernels_could_not(wo
     assert list((workspace / ".git/hooks").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_kernels_of_the_http_service_neither_read_its_tokens_nor_write_its_policy(workspace: Path) -> None:
     tokens, policy = workspace / "tokens.toml", workspace / "policy.json"
     tokens.write_text('[[token]]\nsecret = "0123456789abcdef0123456789abcdef"\n')

@@ -42,6 +42,7 @@ def record() -> KernelRecord:
     return found
 
 
+@pytest.mark.slow
 def test_an_executor_s_sandboxed_kernel_does_all_that_others_do(workspace: Path) -> None:
     generate(workspace, PLAIN)
 
@@ -74,6 +75,7 @@ def test_an_executor_s_sandboxed_kernel_does_all_that_others_do(workspace: Path)
     eventually(lambda: not processes_in_namespace(inside))
 
 
+@pytest.mark.slow
 def test_a_sandboxed_kernel_of_the_http_service_does_all_that_others_do(workspace: Path) -> None:
     generate(workspace, PLAIN)
     words = [word for name, amount in LIMITS.items() for word in ("--limit", f"{name}={amount}")]
@@ -101,6 +103,7 @@ def test_a_sandboxed_kernel_of_the_http_service_does_all_that_others_do(workspac
         eventually(lambda: not processes_in_namespace(inside))
 
 
+@pytest.mark.slow
 def test_a_sandboxed_kernel_of_the_mcp_server_does_all_that_others_do(workspace: Path) -> None:
     words = [word for name, amount in LIMITS.items() for word in ("--limit", f"{name}={amount}")]
 
@@ -128,6 +131,7 @@ def test_a_sandboxed_kernel_of_the_mcp_server_does_all_that_others_do(workspace:
     eventually(lambda: not processes_in_namespace(inside))
 
 
+@pytest.mark.slow
 def test_a_sandboxed_kernel_of_a_gateway_does_all_that_others_do(workspace: Path) -> None:
     async def scenario() -> str:
         walls: dict[str, Any] = {"sandbox": True, "sandbox_level": LEVEL, "limits": LIMITS}

@@ -49,6 +49,7 @@ def test_numpy_and_threads_work(box: KernelRecord) -> None:
     assert value(box, "a.shape") == "(300, 300)"
 
 
+@pytest.mark.slow
 def test_a_plot_is_captured(box: KernelRecord) -> None:
     pytest.importorskip("matplotlib")
     result = run(box, "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nplt.show()")

@@ -182,6 +182,7 @@ def test_a_template_that_is_killed_leaves_sandboxed_kernels_alive(own_home: Path
     assert processes_in_namespace(inside) == []
 
 
+@pytest.mark.slow
 @of_native
 def test_a_sandboxed_kernel_without_template_or_files_ends(own_home: Path, workspace: Path) -> None:
     box = get_or_create("box", sandbox=True, sandbox_level=LEVEL)

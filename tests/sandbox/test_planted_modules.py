@@ -60,6 +60,7 @@ except Exception as exc:
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))
 def test_a_host_that_runs_where_cells_write_runs_no_module_of_theirs(
     body: str, workspace: Path, tmp_path: Path

@@ -187,6 +187,7 @@ FAULTS: dict[str, Callable[[Path], contextlib.AbstractContextManager[None]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_start_that_fails_loosens_the_terms_of_a_name(fault: str, mortal: KernelRecord, inner: Path) -> None:
     # A command may open more files than this process, which has many open already.
@@ -201,6 +202,7 @@ def test_no_start_that_fails_loosens_the_terms_of_a_name(fault: str, mortal: Ker
     require_terms(mortal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("face", FACES.values(), ids=list(FACES))
 def test_a_kernel_that_follows_a_dead_one_has_the_terms_of_its_name(
     face: Callable[[], object], mortal: KernelRecord

@@ -26,6 +26,7 @@ def cramped(tmp_path: Path, key_file: Path) -> Iterator[tuple[Served, Path]]:
         served.http.delete("/kernels")
 
 
+@pytest.mark.slow
 def test_a_job_that_writes_more_than_the_disk_has_room_for_comes_to_its_end(cramped: tuple[Served, Path]) -> None:
     served, _ = cramped
     code = f"for _ in range(100): print('x' * {MEBIBYTE // 10})\n'done'"
@@ -36,6 +37,7 @@ def test_a_job_that_writes_more_than_the_disk_has_room_for_comes_to_its_end(cram
     assert next(events_of(served, job_id))["type"] == "dropped"
 
 
+@pytest.mark.slow
 def test_the_events_of_a_job_make_room_for_its_result(cramped: tuple[Served, Path]) -> None:
     served, _ = cramped
     body = {"code": f"print('x' * {MEBIBYTE * 6 // 10})", "output_char_limit": 0}
@@ -45,6 +47,7 @@ def test_the_events_of_a_job_make_room_for_its_result(cramped: tuple[Served, Pat
     assert len(job["result"]["output"]) == MEBIBYTE * 6 // 10 + 1
 
 
+@pytest.mark.slow
 def test_a_job_whose_end_cannot_be_written_ends_for_those_who_wait_and_is_not_run_again(
     cramped: tuple[Served, Path],
 ) -> None:
@@ -62,6 +65,7 @@ def test_a_job_whose_end_cannot_be_written_ends_for_those_who_wait_and_is_not_ru
     assert served.execute("cramped", "runs")["return_value"] == "1"
 
 
+@pytest.mark.slow
 def test_a_job_is_not_begun_where_nothing_can_be_written(cramped: tuple[Served, Path]) -> None:
     served, disk = cramped
     filler = fill(disk)
@@ -74,6 +78,7 @@ def test_a_job_is_not_begun_where_nothing_can_be_written(cramped: tuple[Served, 
     assert served.post("/kernels/cramped/execute", {"code": "2"}, **once).json()["return_value"] == "2"
 
 
+@pytest.mark.slow
 def test_a_file_for_which_there_is_no_room_is_not_written(cramped: tuple[Served, Path]) -> None:
     served, disk = cramped
     served.http.put("/files/kept", content=b"before")

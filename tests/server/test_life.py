@@ -48,6 +48,7 @@ def run_in_thread(served: Served, key: str, code: str) -> tuple[threading.Thread
     return thread, results
 
 
+@pytest.mark.slow
 def test_kernels_survive_the_server_and_are_found_again_by_the_next(tmp_path: Path, key_file: Path) -> None:
     with new_home() as home:
         with serving(tmp_path, KERNELBOX_HOME=str(home)) as first:
@@ -66,6 +67,7 @@ def test_two_servers_on_one_home_see_the_same_kernels(served: Served, other: Ser
     assert served.post("/kernels/shared/execute", {"code": "1"}).status_code == 404
 
 
+@pytest.mark.slow
 def test_a_server_that_is_stopped_lets_cells_come_to_their_end(tmp_path: Path, key_file: Path) -> None:
     with new_home() as home:
         with serving(tmp_path, "--grace", "60", KERNELBOX_HOME=str(home)) as served:
@@ -86,6 +88,7 @@ def test_a_server_that_is_stopped_lets_cells_come_to_their_end(tmp_path: Path, k
             served.http.delete("/kernels")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_cells_that_go_on_after_the_grace_are_interrupted_and_their_clients_told(
     tmp_path: Path, key_file: Path, number: signal.Signals
@@ -107,6 +110,7 @@ def test_cells_that_go_on_after_the_grace_are_interrupted_and_their_clients_told
             served.http.delete("/kernels")
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_the_grace(tmp_path: Path, key_file: Path) -> None:
     with new_home() as home:
         with serving(tmp_path, "--grace", "1000", KERNELBOX_HOME=str(home)) as served:
@@ -138,6 +142,7 @@ def test_a_cell_that_is_on_its_way_to_its_kernel_when_the_server_is_stopped_is_s
     assert result.error.ename == "Cancelled"
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_leaves_kernels_that_go_on(tmp_path: Path, key_file: Path) -> None:
     with new_home() as home:
         with serving(tmp_path, KERNELBOX_HOME=str(home)) as served:
@@ -148,6 +153,7 @@ def test_a_server_that_is_killed_leaves_kernels_that_go_on(tmp_path: Path, key_f
             served.http.delete("/kernels")
 
 
+@pytest.mark.slow
 def test_the_log_is_lines_of_json_with_the_ids_of_requests_and_kernels(tmp_path: Path, key_file: Path) -> None:
     secret = "not-to-be-in-any-log"
     command = [sys.executable, "-m", "kernelbox", "serve", "--port", "0", "--workspace", str(tmp_path)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message
@@ -51,6 +52,7 @@ def test_a_long_result_arrives_whole_and_in_pieces(served: Served, key: str) -> 
     assert not is_in_pieces(served.post(f"/kernels/{key}/execute", {"code": "1 + 1"}))
 
 
+@pytest.mark.slow
 def test_a_long_result_of_a_job_arrives_whole_wherever_it_is_asked_for(served: Served, other: Served, key: str) -> None:
     once = {"Idempotency-Key": f"long-{key}"}
     answer = served.post(f"/kernels/{key}/execute", ALL, **once)

@@ -104,6 +104,7 @@ def test_without_the_option_there_is_no_mcp(served: Served) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
+@pytest.mark.slow
 def test_a_tool_call_runs_in_the_kernels_of_the_service(mcp_served: Served) -> None:
     assert call(mcp_served, SECRET, "execute", code="x = 6 * 7; x", kernel="shared").startswith("42")
     bearer = {"Authorization": f"Bearer {SECRET}"}
@@ -147,6 +148,7 @@ def test_a_token_without_all_scopes_is_refused(mcp_served: Served) -> None:
     assert hello(mcp_served.http).status_code == 401
 
 
+@pytest.mark.slow
 def test_requests_are_logged_with_their_caller(tmp_path: Path, key_file: Path) -> None:
     with serving_mcp(tmp_path) as server:
         answer = hello(server.http, Authorization=f"Bearer {ANN}")
@@ -155,6 +157,7 @@ def test_requests_are_logged_with_their_caller(tmp_path: Path, key_file: Path) -
     assert [(line["path"], line["status"], line["caller"]) for line in logged] == [("/mcp", 200, "ann")]
 
 
+@pytest.mark.slow
 def test_mcp_alone_can_listen_at_a_unix_socket(tmp_path: Path, key_file: Path) -> None:
     with new_home() as home, pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNELBOX_HOME", str(home))
@@ -173,6 +176,7 @@ def test_mcp_alone_can_listen_at_a_unix_socket(tmp_path: Path, key_file: Path) -
         assert not path.exists()
 
 
+@pytest.mark.slow
 def test_no_more_kernels_are_opened_through_mcp_than_the_server_may_have(tmp_path: Path, key_file: Path) -> None:
     async def scenario() -> None:
         async with connected(server, server.token) as client:

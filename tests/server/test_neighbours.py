@@ -75,6 +75,7 @@ def test_another_account_gets_no_websocket(served: Served) -> None:
     assert send_as_another(served.url, UPGRADE).startswith(("HTTP/1.1 401", "HTTP/1.1 403"))
 
 
+@pytest.mark.slow
 def test_another_account_gets_nothing_over_a_unix_socket_that_was_opened_to_it(tmp_path: Path, key_file: Path) -> None:
     with new_home() as home:
         path = home.with_suffix(".sock")
@@ -109,6 +110,7 @@ def test_what_tells_nothing_is_shown_to_every_account(served: Served) -> None:
     assert send_as_another(served.url, request("GET /health")).startswith("HTTP/1.1 200")
 
 
+@pytest.mark.slow
 def test_another_account_is_served_at_loopback_when_it_has_a_token(tmp_path: Path, key_file: Path) -> None:
     with (
         new_home() as home,
@@ -136,6 +138,7 @@ def under_uvicorn(workspace: Path) -> Iterator[str]:
                 process.stderr.read()
 
 
+@pytest.mark.slow
 def test_an_address_that_a_request_claims_to_come_from_counts_for_nothing(tmp_path: Path, key_file: Path) -> None:
     with under_uvicorn(tmp_path) as url, httpx2.Client(base_url=url, timeout=DEADLINE, trust_env=False) as client:
         with client.stream("GET", "/kernels") as answer:  # the user's own connection, whose port others can see

@@ -53,6 +53,7 @@ def wait_for(client: httpx2.Client, process: subprocess.Popen[bytes]) -> None:
     raise AssertionError(f"it has ended with status {process.returncode}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     ["uvicorn kernelbox.server.app:app --port 8080 --reload", "fastapi dev --port 8080"],

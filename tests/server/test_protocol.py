@@ -145,6 +145,7 @@ def test_a_websocket_message_of_endless_empty_frames_is_refused(served: Served, 
     assert reason is None or reason.code == 1009
 
 
+@pytest.mark.slow
 def test_what_is_left_of_the_body_of_an_answered_request_does_not_hold_a_connection(served: Served) -> None:
     with connected(served) as client:
         client.sendall(head(served, "POST /nowhere", "Content-Length: 1000000"))

@@ -149,6 +149,7 @@ def test_schemathesis_finds_nothing(tmp_path: Path, key_file: Path) -> None:
     assert done.returncode == 0, (done.stdout + done.stderr)[-_TAIL:]
 
 
+@pytest.mark.slow
 def test_the_schema_says_how_a_token_is_sent(served: Served, tmp_path: Path, key_file: Path) -> None:
     secret = "a-secret-of-the-schema"
     with new_home() as home, serving(tmp_path, KERNELBOX_HOME=str(home), KERNELBOX_TOKEN=secret) as guarded:

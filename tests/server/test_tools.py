@@ -35,6 +35,7 @@ def check(events: list[dict[str, Any]]) -> None:
     assert "reported" in events[-1]["result"]["output"]
 
 
+@pytest.mark.slow
 def test_a_tool_is_approved_by_a_request_from_elsewhere_and_its_progress_comes_as_events(tooled: Served) -> None:
     body = {"code": cell("report"), "approve": "ask"}
     seen = []
@@ -49,6 +50,7 @@ def test_a_tool_is_approved_by_a_request_from_elsewhere_and_its_progress_comes_a
     check(seen)
 
 
+@pytest.mark.slow
 def test_a_tool_is_approved_over_a_websocket_and_its_progress_comes_as_events(tooled: Served) -> None:
     seen = []
     url = f"{tooled.url.replace('http:', 'ws:')}/sessions/ws/stream"
@@ -62,6 +64,7 @@ def test_a_tool_is_approved_over_a_websocket_and_its_progress_comes_as_events(to
     check(seen)
 
 
+@pytest.mark.slow
 def test_a_tool_is_not_called_where_nobody_was_asked(tooled: Served) -> None:
     result = tooled.post("/sessions/plain/execute", {"code": cell("report")}).json()
     assert result["status"] == "error"

@@ -86,6 +86,7 @@ def traced(collector: Collector, workspace: Path) -> Iterator[Served]:
         served.http.delete("/kernels")
 
 
+@pytest.mark.slow
 def test_a_request_and_its_cell_are_spans_of_the_callers_trace(tmp_path: Path, key_file: Path) -> None:
     with collecting() as collector:
         with traced(collector, tmp_path) as served:
@@ -103,6 +104,7 @@ def test_a_request_and_its_cell_are_spans_of_the_callers_trace(tmp_path: Path, k
     assert not [body for body in collector.bodies if b"a_secret_of_the_code" in body or SECRET.encode() in body]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "cause"), [("1 / 0", "exception"), ("while True: pass", "timeout"), ("import os; os._exit(1)", "death")]
 )
@@ -114,6 +116,7 @@ def test_the_span_of_a_cell_that_fails_says_why(tmp_path: Path, key_file: Path, 
     assert (cell["error.type"], cell["failed"]) == (cause, True)
 
 
+@pytest.mark.slow
 def test_the_cells_of_jobs_and_retries_have_spans_too(tmp_path: Path, key_file: Path) -> None:
     with collecting() as collector:
         with traced(collector, tmp_path) as served:
@@ -128,6 +131,7 @@ def test_the_cells_of_jobs_and_retries_have_spans_too(tmp_path: Path, key_file: 
     assert parents == [begun["id"], *[retried["id"]] * 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["token", "%74oken", "tok%65n"])
 def test_a_token_in_the_url_and_probes_leave_no_span(tmp_path: Path, key_file: Path, name: str) -> None:
     with collecting() as collector:
@@ -156,6 +160,7 @@ def test_without_a_collector_the_sdk_is_not_imported(tmp_path: Path, key_file: P
     assert "opentelemetry.exporter" not in imported
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_away_keeps_nobody_from_running_code(tmp_path: Path, key_file: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         away = Collector(f"http://127.0.0.1:{probe.getsockname()[1]}")

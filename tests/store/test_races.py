@@ -142,6 +142,7 @@ print(json.dumps(step))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prepare", "operation"),
     [

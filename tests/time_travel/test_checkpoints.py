@@ -176,6 +176,7 @@ def test_the_oldest_of_too_many_is_dropped_and_reported(kernel: KernelRecord, mo
         rollback(kernel, 1)
 
 
+@pytest.mark.slow
 def test_checkpoints_that_take_too_much_memory_are_dropped(
     kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:

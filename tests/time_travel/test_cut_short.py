@@ -104,6 +104,7 @@ def test_a_rollback_that_is_cut_short_loses_neither_kernel_nor_checkpoint(
     assert rubbish(own_home) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begin", range(3))
 def test_a_checkpoint_that_is_cut_short_leaves_a_checkpoint_or_none(
     pristine: KernelRecord, keeper: int, begin: int
@@ -138,6 +139,7 @@ def test_a_branch_that_is_cut_short_is_a_kernel_or_none(pristine: KernelRecord, 
         destroy("b")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begin", range(3))
 def test_a_restore_that_is_cut_short_is_done_by_the_next_client(
     pristine: KernelRecord, keeper: int, own_home: Path, begin: int

@@ -98,6 +98,7 @@ def test_a_branch_of_a_sandboxed_kernel_is_refused_by_name(box: KernelRecord) ->
         branch(box, "other")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cgroups", WAYS)
 @pytest.mark.parametrize("sandbox", [None, True])
 def test_a_kernel_killed_for_its_memory_comes_back_within_its_limit(

@@ -153,6 +153,7 @@ NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 WORD = {"type": "object", "properties": {"w": {"type": "string"}}, "required": ["w"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "now",
     [

@@ -21,6 +21,7 @@ from kernelbox.tools import _http_transport
 CALL = "from mcptools.remote import {0} as tool\nprint(len(tool.run(tool.Params({1}))))"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("transport", "path"), [("http", "mcp"), ("sse", "sse")])
 def test_an_answer_of_many_megabytes_arrives_as_an_event(home: Path, tmp_path: Path, transport: str, path: str) -> None:
     async def scenario() -> str | None:

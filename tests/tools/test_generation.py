@@ -335,6 +335,7 @@ def test_the_generated_code_passes_pyright_and_so_does_code_that_uses_it(home: P
     assert "0 errors" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_module_of_an_average_tool_is_short(home: Path, tmp_path: Path) -> None:
     generate(tmp_path, SDK, "tests")
     source = (tmp_path / "mcptools/tests/image_search.py").read_text()

@@ -125,6 +125,7 @@ def test_a_server_that_died_between_two_calls_is_not_noticed_by_the_second(proje
     assert run(scenario) == '{"a": 1}'
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_is_replaced(project: Path) -> None:
     async def scenario() -> str | None:
         async with executing(project) as executor:
@@ -191,6 +192,7 @@ print(len(await asyncio.gather(*(echo.run_async(echo.Params(n=n)) for n in range
     assert lists.read_text() == "listed\n"
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_list_its_tools_fails_that_call_and_is_replaced(project: Path) -> None:
     hangs = project / "hangs"
     hangs.touch()
@@ -234,6 +236,7 @@ def test_an_answer_of_50_megabytes_arrives_and_a_larger_one_is_refused(project: 
     assert after == '{"a": 1}'
 
 
+@pytest.mark.slow
 def test_an_answer_of_more_values_than_the_host_has_memory_for_is_refused(project: Path) -> None:
     async def scenario() -> tuple[str | None, str, str | None]:
         async with executing(project) as executor:

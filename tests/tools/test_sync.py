@@ -69,6 +69,7 @@ report.run(report.Params())
     assert [event.text for event in events if isinstance(event, ToolEvent)] == ["step 1", "step 2", "a line"]
 
 
+@pytest.mark.slow
 def test_calls_that_would_fill_the_host_are_refused_until_others_are_answered(
     kernel: KernelRecord, project: Path
 ) -> None:
@@ -146,6 +147,7 @@ def test_a_large_answer_and_a_retry_work_in_the_synchronous_api(kernel: KernelRe
     assert result.output == "20000000\n"
 
 
+@pytest.mark.slow
 def test_the_command_line_adds_lists_calls_refreshes_and_removes(
     own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +175,7 @@ def test_the_command_line_adds_lists_calls_refreshes_and_removes(
     assert not (tmp_path / "mcptools/plain").exists()
 
 
+@pytest.mark.slow
 def test_what_a_server_says_against_the_protocol_is_not_written_to_the_terminal(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +227,7 @@ def test_what_a_cell_prints_neither_hides_a_question_nor_takes_its_answer(
     assert not (project / "ran").exists()
 
 
+@pytest.mark.slow
 def test_all_of_a_command_is_shown_at_the_terminal_or_it_is_rejected(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +244,7 @@ def test_all_of_a_command_is_shown_at_the_terminal_or_it_is_rejected(
     assert "it has more than 20,000 characters" in done.json["error"]["evalue"]
 
 
+@pytest.mark.slow
 def test_the_command_line_says_what_is_wrong_with_a_server(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +267,7 @@ def test_the_command_line_says_what_is_wrong_with_a_server(
     assert not (tmp_path / "mcptools").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["http", "sse"])
 def test_a_server_at_an_address_is_called_and_found_again_after_a_restart(
     home: Path, tmp_path: Path, transport: str, monkeypatch: pytest.MonkeyPatch

@@ -33,6 +33,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @needs_proc
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_frame_that_no_kernel_sends_is_refused_for_little_more_than_it_takes_itself(case: str) -> None:
@@ -41,6 +42,7 @@ def test_a_frame_that_no_kernel_sends_is_refused_for_little_more_than_it_takes_i
     assert grown < 3 * MAX_FRAME
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "message",
     [

@@ -65,6 +65,7 @@ def test_with_a_limit_text_takes_of_the_same_room() -> None:
     assert show(transcript, 1200 - weigh("y" * 200))
 
 
+@pytest.mark.slow
 def test_what_is_updated_again_and_again_has_the_room_that_it_had() -> None:
     transcript = Transcript(1000)
     size = ROOM - weigh("me")

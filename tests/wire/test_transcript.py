@@ -512,6 +512,7 @@ def flood(transcript: Transcript, what: str) -> None:
                 show(transcript, a_b=[{str(part): [part / 7]} for part in range(10_000)], text_plain=str(number))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "what",
     [
