@@ -260,7 +260,10 @@ def test_a_kernel_that_is_destroyed_while_it_is_listed_is_told_as_destroyed(home
 
 @pytest.fixture
 def all_deleted(own_home: Path) -> Iterator[KernelRecord]:
-    """A live kernel of which no file is left; its keeper, which would end it in a second, is stopped."""
+    """A live kernel of which no file is left; its keeper, which would end it in a second, is stopped.
+
+    The client that ends the kernel continues the keeper, which reports the end, has nothing to keep then, and ends.
+    """
     kernel = get_or_create("mine", session_name="also")
     run(kernel, "x = 42")
     keeper = int(value(kernel, "__import__('os').getppid()") or 0)
@@ -268,8 +271,9 @@ def all_deleted(own_home: Path) -> Iterator[KernelRecord]:
     try:
         remove_tree(own_home / "runtime")
         yield kernel
+        wait_for_end(keeper)
     finally:
-        with contextlib.suppress(ProcessLookupError):  # one that does not answer may have been ended
+        with contextlib.suppress(ProcessLookupError):  # or the test failed, and it would stay
             os.kill(keeper, signal.SIGCONT)
 
 

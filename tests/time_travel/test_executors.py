@@ -7,8 +7,24 @@ from pathlib import Path
 
 import pytest
 from tests.support.executor import run
+from tests.support.store import run_python
 
 from kernelbox import CodeExecutionError, CodeExecutor, ExecutorStopped, destroy, list_kernels
+
+
+def test_a_program_that_copies_no_kernel_does_not_load_what_copies_them(home: Path) -> None:
+    code = (
+        "import asyncio, kernelbox, sys\n"
+        "async def main():\n"
+        "    async with kernelbox.CodeExecutor() as executor:\n"
+        "        await executor.execute('1 + 1')\n"
+        "asyncio.run(main())\n"
+        "with kernelbox.Kernel() as kernel:\n"
+        "    kernel.execute('1 + 1')\n"
+        "kernelbox.list_kernels()\n"
+        "print([name for name in sys.modules if name.endswith(('_time_travel', '_keeper_request', '_copies'))])"
+    )
+    assert run_python(code).stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("name", [None, "named"])

@@ -16,7 +16,6 @@ from kernelbox.base._errors import InvalidInput
 from kernelbox.base._limits import check_limits
 from kernelbox.base._owning import Handle
 from kernelbox.base._suggestions import suggest_arguments, suggest_awaited_arguments
-from kernelbox.core import _time_travel
 from kernelbox.core._arguments import (
     check_budget,
     check_environment,
@@ -206,10 +205,12 @@ class CodeExecutor(Handle):
         Returns an executor of each, made like this one and not started: use it with `async with`. Raises CannotCopy if
         something in the kernel cannot be copied.
         """
-        wanted = _time_travel.choose_names(name, names)
+        from kernelbox.core._time_travel import branch, choose_names  # few kernels are copied
+
+        wanted = choose_names(name, names)
 
         def make(here: Kernels, kernel_id: str) -> list[KernelRecord]:
-            return _time_travel.branch(here, kernel_id, wanted, reseed=reseed, timeout=timeout)
+            return branch(here, kernel_id, wanted, reseed=reseed, timeout=timeout)
 
         def undo(records: list[KernelRecord]) -> None:
             for record in records:
@@ -227,40 +228,46 @@ class CodeExecutor(Handle):
         timeout: float | None = None,  # noqa: ASYNC109  # as above
     ) -> Checkpoint:
         """Freezes a copy of the kernel. `rollback` goes back to it, and so does a kernel that dies."""
+        from kernelbox.core._time_travel import checkpoint, drop
 
         def make(here: Kernels, kernel_id: str) -> Checkpoint:
-            return _time_travel.checkpoint(here, kernel_id, label=label, timeout=timeout)
+            return checkpoint(here, kernel_id, label=label, timeout=timeout)
 
         def undo(made: Checkpoint) -> None:
-            _time_travel.drop(kernels(), made.kernel_id, made.number)
+            drop(kernels(), made.kernel_id, made.number)
 
         return await self._executor.between_cells(make, undo=undo)
 
     async def checkpoints(self) -> list[Checkpoint]:
         """Returns the checkpoints, oldest first, with the memory that each has for itself."""
-        return await self._executor.between_cells(_time_travel.checkpoints)
+        from kernelbox.core._time_travel import checkpoints
+
+        return await self._executor.between_cells(checkpoints)
 
     async def rollback(self, to: Checkpoint | int | str | None = None) -> None:
         """Goes back to a checkpoint, a number or a label; without, to the last one. Raises CheckpointNotFound.
 
         A running cell fails, and its error says why. Files are not undone. The checkpoint can be used again.
         """
-        await self._executor.set_back(lambda here, kernel_id: _time_travel.rollback(here, kernel_id, to))
+        from kernelbox.core._time_travel import rollback
+
+        await self._executor.set_back(lambda here, kernel_id: rollback(here, kernel_id, to))
 
     async def drop(self, checkpoint: Checkpoint | int | str) -> bool:
         """Ends a checkpoint, and gives its memory back; returns whether it was there."""
+        from kernelbox.core._time_travel import choose_number, drop
 
         def end(here: Kernels, kernel_id: str) -> bool:
-            number = _time_travel.choose_number(here, kernel_id, checkpoint)
-            return number is not None and _time_travel.drop(here, kernel_id, number)
+            number = choose_number(here, kernel_id, checkpoint)
+            return number is not None and drop(here, kernel_id, number)
 
         return await self._executor.between_cells(end)
 
     async def promote(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as above
         """Puts this branch in the place of its original, whose executor goes on with it, and stops this executor."""
-        await self._executor.between_cells(
-            lambda here, kernel_id: _time_travel.promote(here, kernel_id, timeout=timeout)
-        )
+        from kernelbox.core._time_travel import promote
+
+        await self._executor.between_cells(lambda here, kernel_id: promote(here, kernel_id, timeout=timeout))
         await self.stop()
 
     # -- running code ----------------------------------------------------------------------------------------
