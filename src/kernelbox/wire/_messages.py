@@ -296,7 +296,8 @@ class Spawn(Message):
     `entrances` are the files in the directory that a client needs; the process itself may create some of them. With
     `argv`, which only a keeper of one process accepts, the child runs that program instead of our own kernel. `limits`
     has the field names of `Limits`. `disk_before` is the size of the working directory's files so far, in bytes. `home`
-    is the inode of the home if the home may be below that directory, because its files do not count.
+    is the inode of the home if the home may be below that directory, because its files do not count. `name` is for the
+    process's title.
     """
 
     kernel_id: str
@@ -311,6 +312,7 @@ class Spawn(Message):
     groups: list[str] = field(default_factory=list)
     disk_before: int = 0
     home: int = 0
+    name: str = ""
 
     @property
     def is_sandboxed(self) -> bool:
@@ -391,6 +393,7 @@ class Foster(Message):
     groups: list[str] = field(default_factory=list)
     disk_before: int = 0
     home: int = 0
+    name: str = ""
 
 
 # How the names of the socket and the state file of an heir end until it takes its place.
@@ -432,6 +435,8 @@ class Adopted(Message):
     directory: str
     executions: int = 0
     descriptors: list[str] = field(default_factory=list)
+    name: str = ""
+    checkpoint: int = 0
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -201,8 +201,10 @@ class Adoptions:
         if is_kernel:
             given.open_pipe("stdout", "stdout writer")
             given.open_pipe("stderr", "stderr writer")
-        told = self._hand_over(foster, given, received.fds[0]) if is_kernel else Adopted(foster.kernel_id, "")
-        if not is_kernel:
+        if is_kernel:
+            self._hand_over(foster, given, received.fds[0])
+        else:
+            told = Adopted(foster.kernel_id, "", name=foster.name, checkpoint=foster.checkpoint)
             send_packet(received.fds[0], told)
         held = given.move(*_OF_KEEPER)
         held.keep("link", received.fds.pop())
@@ -228,17 +230,16 @@ class Adoptions:
         if not told_host and not foster.heir:
             self._keeper.kill(pid)  # the host has gone, and no record leads to the process
 
-    def _hand_over(self, foster: Foster, given: Descriptors, link: int) -> Adopted:
+    def _hand_over(self, foster: Foster, given: Descriptors, link: int) -> None:
         """Gives a copy what makes it a kernel."""
         names = [
             *_OF_KERNEL,
             *("stdout", "stdout writer", "stderr", "stderr writer"),
             *(group_name(group) for group in foster.groups if group_name(group) in given),
         ]
-        adopted = Adopted(foster.kernel_id, foster.directory, foster.executions, names)
+        adopted = Adopted(foster.kernel_id, foster.directory, foster.executions, names, foster.name)
         send_packet(link, adopted, [given[name] for name in names])
         given.close(*(name for name in names if name not in ("stdout", "stderr")))
-        return adopted
 
     def _succeed(self, pid: int, heir: ChildKernel) -> None:
         """Puts an heir in the place of the process before it."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from kernelbox.guest._descriptors import Descriptors, read_file
+from kernelbox.guest._process_title import show_kernel
 from kernelbox.guest._process_tree import become_subreaper, die_with_parent
 from kernelbox.guest.copies._library_state import reseed
 from kernelbox.guest.programs._command_environment import keep_given_directory, keep_given_environment
@@ -86,6 +87,7 @@ def specialize(birth: Birth) -> NoReturn:
     """Turns the forked process into a kernel, or into the program that was asked for; never returns."""
     reported = False
     try:
+        show_kernel(birth.spawn.name)
         watched = _join_groups(birth)
         if birth.entry is None:
             _open(birth)

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 
+from kernelbox.guest._process_title import find_place, show_role
 from kernelbox.guest.birth._forker import Forker
 from kernelbox.guest.birth._keeper import Keeper, appoint_keeper
 from kernelbox.guest.birth._listener import TemplateListener, take_socket
@@ -29,6 +30,8 @@ def main(argv: list[str]) -> None:
         os._exit(0)  # the process that started us need not wait for us: init, or its subreaper, does
     _reset_signals()
     _take_name()
+    find_place()
+    show_role("keeper")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if mode == "program":
         appoint_keeper(int(fd))
@@ -42,6 +45,7 @@ def main(argv: list[str]) -> None:
         name, seconds, token, variables, *rest = rest
         listener, idle_timeout = TemplateListener.unseen(name), float(seconds)
     if listener is not None:
+        show_role("template", name)
         sock.listen(_BACKLOG)  # once more: hosts find us by SO_PEERCRED, which names the process that called it last
     keeper = Keeper()
     forker = Forker()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from mmap import mmap
 
 from kernelbox.guest._interrupts import Interrupts
+from kernelbox.guest._process_title import show_activity
 from kernelbox.guest._stdlib import threading, time
 from kernelbox.guest.output._between_cells import OutputBetweenCells
 from kernelbox.guest.output._history import CellHistory
@@ -377,6 +378,7 @@ class Outbox:
             target,
             b"",
         )
+        show_activity(activity)
 
 
 def _describe(request: Execute, execution_count: int) -> Begun:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from socket import socket as Socket
 from typing import Any, NoReturn
 
+from kernelbox.guest._process_title import show_role
 from kernelbox.guest._process_tree import SINCE_BOOT, become_subreaper, begun_since, kill_descendants, signal_all
 from kernelbox.guest._stdlib import contextlib, fcntl, os, select, signal, stat, time
 from kernelbox.guest.output._peers import is_same_user
@@ -42,6 +43,7 @@ def run(kernel_id: str, channel: Socket, listener: Socket, log: int, ready: int)
     """Makes this process the runner of its parent; says through `ready` that it serves. Never returns."""
     try:
         close_but((0, 1, 2, channel.fileno(), listener.fileno(), log, ready))
+        show_role("runner")
         hide_memory()
         os.setsid()  # or the kernel, which leads a session, could give it and what it starts a terminal
         become_subreaper()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kernelbox.guest._descriptors import Descriptors, put_behind
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._keeper_link import make_link, receive_packet, send_packet
+from kernelbox.guest._process_title import show_checkpoint, show_kernel
 from kernelbox.guest._process_tree import become_subreaper, die_with_parent
 from kernelbox.guest._stdlib import contextlib, os, signal
 from kernelbox.guest.copies._library_state import (
@@ -216,7 +217,10 @@ class Copies:
         put_behind(identity.link, theirs)
         given = Descriptors(dict(zip(adopted.descriptors, received.fds, strict=True)))
         if given.numbers:
+            show_kernel(adopted.name)
             self._take(adopted, given)
+        else:
+            show_checkpoint(adopted.name, adopted.checkpoint)
 
     def _take(self, adopted: Adopted, given: Descriptors) -> None:
         parts, identity = self._parts, self._parts.identity

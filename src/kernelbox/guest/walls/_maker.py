@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from kernelbox.guest._descriptors import Descriptors, close, read_all, read_file
+from kernelbox.guest._process_title import show_role
 from kernelbox.guest.walls import _system_calls as _calls
 from kernelbox.guest.walls._system_calls import Unarmed
 from kernelbox.guest.walls._view import build_view
@@ -121,6 +122,7 @@ def _serve(link: socket.socket) -> NoReturn:
         _calls.close_but((0, 1, 2, link.fileno()))
         with open("/proc/self/comm", "w") as file:
             file.write(MAKER)
+        show_role("maker of sandboxes")
         gc.enable()
         while True:
             data, fds = _receive(link, _ASKED.size)

@@ -91,6 +91,7 @@ def preparing(
         directory=launch.directory.path,
         cwd=launch.record.cwd,
         umask=umask(),
+        name=launch.record.name,
         entrances=list(entrances),
         argv=list(argv),
         idle_timeout=launch.config.kernel_idle_timeout if launch.config.cull_idle else 0.0,

@@ -87,6 +87,7 @@ class KeeperRequest:
             source=plan.source.kernel_id,
             kernel_id=record.kernel_id,
             directory=plan.directory.path,
+            name=record.name,
             cwd=record.cwd,
             checkpoint=plan.checkpoint,
             thaw=plan.thaw,
