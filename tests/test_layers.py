@@ -33,7 +33,10 @@ class Room:
 PURE = (
     "__future__",
     "_blake2",
+    "_collections",
+    "_json",
     "base64",
+    "binascii",
     "builtins",
     "codecs",
     "collections",
@@ -48,9 +51,7 @@ PURE = (
 BELOW_FACES = ("wire", "base", "sandbox", "host", "core", "tools", "shells")
 ROOMS = {
     # What results can do; Pillow is imported when a picture must be scaled.
-    "wire/results": Room(
-        ours=("wire",), others=(*PURE, "PIL", "binascii", "html", "io", "itertools", "pathlib", "re", "warnings")
-    ),
+    "wire/results": Room(ours=("wire",), others=(*PURE, "PIL", "html", "io", "itertools", "pathlib", "re", "warnings")),
     "wire": Room(ours=(), others=PURE),
     "usage": Room(ours=()),
     # What travels between host and guest, in the form that both know.

@@ -489,6 +489,18 @@ def test_running_a_cell_imports_nothing_slow(home: Path) -> None:
     succeed("create", "--name", "demo")
     slow = {"asyncio", "dataclasses", "datetime", "hashlib", "importlib.metadata", "inspect", "pathlib", "shutil"}
     slow |= {"prompt_toolkit", "pygments", "subprocess", "tempfile", "typing", "zmq"}
+    slow |= {
+        "argparse",
+        "collections",
+        "contextlib",
+        "enum",
+        "functools",
+        "json",
+        "re",
+        "signal",
+        "socket",
+        "threading",
+    }
     code = (
         "import sys; from kernelbox.cli import main; main(['exec', '--name', 'demo', '1']);"
         f"print(sorted({slow} & sys.modules.keys()), file=sys.stderr)"

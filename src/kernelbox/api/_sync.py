@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 
 from kernelbox.api._configured import kernels, kernels_of_all_homes, warn_on_loop
-from kernelbox.api._kernel_object import choose_tools
 from kernelbox.base._errors import KernelNotFound, StoreFailed
 from kernelbox.base._suggestions import suggest_arguments
-from kernelbox.core import _every_kernel
 from kernelbox.core._arguments import check_key
 from kernelbox.core._cell_options import CellOptions, cell_options
 from kernelbox.core._options import NO_OPTIONS, KernelOptions, choose_sandbox
 from kernelbox.core.approvals._approve_argument import check_approve
-from kernelbox.core.cells._attempts import attempts, check_attempts, run_attempts
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.shells._blocking_cell import holds_commands, run_cell, stream_cell
 from kernelbox.wire._layout import is_kernel_id
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
     from kernelbox.core._options import Sandbox, SandboxLevel
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
-    from kernelbox.core.cells._host_functions import Tools
+    from kernelbox.core.cells._host_functions import HostFunctions, Tools
     from kernelbox.host.store._record import Lifetime
 
 
@@ -162,6 +159,8 @@ def execute_with_retry(
     is max_attempts_exceeded. A kernel that an attempt ends is restarted for the next; one that was destroyed
     meanwhile is not, if `kernel` is its record or id: its result is returned at once.
     """
+    from kernelbox.core.cells._attempts import attempts, check_attempts, run_attempts
+
     here, approve = kernels(), check_approve(approve)
     allowed = check_attempts(on_error_fn, max_attempts, here.config.max_retries)
     options = _cell_options(here, language, timeout, images_dir, approve, policy, output_char_limit, budget, tools)
@@ -201,18 +200,20 @@ def list_kernels(*, all_homes: bool = False) -> list[KernelRecord]:
 
     With `all_homes` they are those of every home of this user on this machine, as objects that know their home.
     """
+    from kernelbox.core._every_kernel import list_all
     from kernelbox.host.engines._limiting import measured
 
     if not all_homes:
-        return measured(_every_kernel.list_all(kernels()))
+        return measured(list_all(kernels()))
     return [*measured([kernel for here in kernels_of_all_homes() for kernel in _objects(here)])]
 
 
 def _objects(here: Kernels) -> list[KernelRecord]:
     from kernelbox.api._kernel import Kernel
+    from kernelbox.core._every_kernel import list_all
 
     try:
-        return [Kernel.of(here, record, NO_OPTIONS) for record in _every_kernel.list_all(here)]
+        return [Kernel.of(here, record, NO_OPTIONS) for record in list_all(here)]
     except StoreFailed:
         return []  # a copy, or another machine's: it cannot be used, and `doctor` says why
 
@@ -264,6 +265,8 @@ def wipe(*, stale: bool = False, all_homes: bool = False) -> list[str]:
     With `stale`, ends only the kernels that have been idle for longer than KERNELBOX_KERNEL_IDLE_TIMEOUT: each name
     says so when it is next used. With `all_homes`, this is done in every home of this user.
     """
+    from kernelbox.core import _every_kernel
+
     ended = []
     for here in kernels_of_all_homes() if all_homes else [kernels()]:
         try:
@@ -303,9 +306,15 @@ def _cell_options(
         budget=budget,
         policy=policy,
         shell="ask" if holds_commands(approve, policy) else "accept",
-        functions=None if tools is None else choose_tools(tools),
+        functions=None if tools is None else _choose_tools(tools),
         host="accept" if approve is None else "ask",
     )
+
+
+def _choose_tools(tools: Tools) -> HostFunctions | None:
+    from kernelbox.api._kernel_object import choose_tools
+
+    return choose_tools(tools)
 
 
 def _key(kernel: KernelRecord | str) -> str:

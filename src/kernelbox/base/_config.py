@@ -269,6 +269,15 @@ _KEYS = tuple(
 # Only the command line reads this.
 FORMAT_VARIABLE = "KERNELBOX_FORMAT"
 
+
+def wanted_format() -> str:
+    """Returns what KERNELBOX_FORMAT asks for: text, json, or "" for whatever suits stdout."""
+    wanted = os.environ.get(FORMAT_VARIABLE, "")
+    if wanted not in ("", "text", "json"):
+        raise InvalidInput(FORMAT_VARIABLE, wanted, "use text or json")
+    return wanted
+
+
 # Only the servers read these.
 TOKEN_VARIABLES = ("KERNELBOX_TOKEN", "KERNELBOX_MCP_TOKEN")
 

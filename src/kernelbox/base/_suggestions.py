@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kernelbox.base._light import wraps
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +25,6 @@ def suggest_arguments(function: F) -> F:
 
     Python 3.13 does this itself.
     """
-    from functools import wraps
 
     @wraps(function)
     def call(*args: Any, **named: Any) -> Any:
@@ -38,8 +39,6 @@ def suggest_arguments(function: F) -> F:
 
 def suggest_awaited_arguments(function: F) -> F:
     """Does the same for an asynchronous function, which stays one."""
-    from functools import wraps
-
     begin = suggest_arguments(function)
 
     @wraps(function)

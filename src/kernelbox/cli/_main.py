@@ -6,8 +6,7 @@ import os
 import sys
 
 from kernelbox import __version__
-from kernelbox.cli._command_table import COMMANDS, find_command, top_help
-from kernelbox.cli.terminal._output import FAILED, INTERRUPTED, WRONG_USAGE, fill_closed_streams, tell
+from kernelbox.cli.terminal._output import FAILED, INTERRUPTED, WRONG_USAGE, emit, fill_closed_streams, tell
 
 
 def main() -> int:
@@ -34,6 +33,8 @@ def run(words: list[str]) -> int:
         if words[:1] == ["help"] and len(words) > 1:
             words = [words[1], "--help"]
         if words[:1] in ([], ["-h"], ["--help"], ["help"]):
+            from kernelbox.cli._command_table import top_help
+
             print(top_help(), end="", flush=True)
             return 0
         if words[:1] in (["-V"], ["--version"]):
@@ -54,9 +55,16 @@ def run(words: list[str]) -> int:
 def _dispatch(words: list[str]) -> int:
     import warnings
 
-    from kernelbox.cli._parser import UsageError, parse
+    from kernelbox.cli._short_call import read_short
 
     warnings.showwarning = _show_warning
+    if (short := read_short(words[0], words[1:])) is not None:
+        from kernelbox.cli.commands._exec import run
+
+        return run(short)
+    from kernelbox.cli._command_table import find_command
+    from kernelbox.cli._parser import UsageError, parse
+
     try:
         if (command := find_command(words[0])) is None:
             raise UsageError(_no_command(words[0]))
@@ -67,6 +75,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _no_command(word: str) -> str:
+    from kernelbox.cli._command_table import COMMANDS
     from kernelbox.cli._parser import close_to
 
     known = [command.name for command in COMMANDS]
@@ -103,14 +112,12 @@ def _fail(sentence: str, status: int, words: list[str]) -> int:
 
     The stdout of `mcp` belongs to its client, and that of `run` to the code.
     """
-    import json
-
     from kernelbox.base._text import escape
 
     on_screen = sys.stdout.isatty()
     try:
         if words[:1] not in (["mcp"], ["run"]) and not on_screen:
-            print(json.dumps({"error": sentence}, indent=2, sort_keys=True), flush=True)
+            emit({"error": sentence})
     except OSError:  # its reader is gone, or the disk is full
         _give_up_stdout()
     told = escape(sentence if on_screen else sentence.partition("\n")[0], keep="\n")

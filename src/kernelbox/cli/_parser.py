@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from kernelbox.base._command_line import MOST_DIGITS, add_limit_option, add_sandbox_options, count, seconds
-from kernelbox.base._environment import host_variable
-from kernelbox.base._errors import InvalidInput
+from kernelbox.cli._short_call import choose_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,19 +78,6 @@ def _place(parser: Parser, options: argparse.Namespace, more: list[str]) -> None
             options.path = words.pop(0)
     if words:
         parser.error(f"unexpected: {' '.join(map(repr, words))}")
-
-
-def choose_form(command: str, options: argparse.Namespace) -> None:
-    """Decides how the answer is printed: `--text` and `--json` first, then KERNELBOX_FORMAT, then what stdout is."""
-    if "form" not in options:
-        return
-    wanted = host_variable("KERNELBOX_FORMAT") or ""
-    if wanted not in ("", "text", "json"):
-        raise InvalidInput("KERNELBOX_FORMAT", wanted, "use text or json")
-    on_screen = "short" if command == "exec" else "text"
-    usual = "text" if command in ("run", "top") else wanted or (on_screen if sys.stdout.isatty() else "json")
-    options.form = options.form or usual
-    options.pretty = options.form == "text"
 
 
 def _no_option(parser: Parser, word: str, *, takes_code: bool) -> str:

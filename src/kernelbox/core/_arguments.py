@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import sys
-from collections.abc import Mapping
 
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.base._suggestions import did_you_mean
@@ -86,6 +84,8 @@ def check_environment(env: object, what: str = "env") -> dict[str, str] | None:
     """Returns a usable environment; None means the caller's own."""
     if env is None:
         return None
+    from collections.abc import Mapping  # few callers give one
+
     if not isinstance(env, Mapping) or not all(isinstance(part, str) for pair in env.items() for part in pair):
         raise InvalidInput(what, env, "use a dict of strings to strings")
     for name, value in env.items():
@@ -170,8 +170,8 @@ def _whole(value: object) -> int | None:
     if type(value) is bool:
         return None
     try:
-        return operator.index(value)  # type: ignore[arg-type]  # a TypeError is what it raises
-    except TypeError:
+        return int(type(value).__index__(value))  # type: ignore[attr-defined]  # without one it is not a whole number
+    except (AttributeError, TypeError):
         return None
 
 

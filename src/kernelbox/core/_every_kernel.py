@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.base._light import suppress
 from kernelbox.core._condition import died_with_owner
 from kernelbox.host._engines import ENGINES, engine_named
 from kernelbox.host.store._death_notes import CAUSE_PATIENCE
@@ -105,7 +105,7 @@ def _remove_without_owner(here: Kernels, record: KernelRecord) -> bool:
 
 def _end_templates(here: Kernels) -> None:
     here.store.sweep()
-    with contextlib.suppress(FileNotFoundError), here.store.runtime() as runtime:
+    with suppress(FileNotFoundError), here.store.runtime() as runtime:
         for name in ENGINES:
             engine_named(name).tidy(runtime, here.store.secret())
 

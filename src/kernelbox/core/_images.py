@@ -6,7 +6,6 @@ fixed before the cell runs, and links on it are not followed after that.
 
 from __future__ import annotations
 
-import base64
 import os
 import time
 
@@ -201,6 +200,8 @@ def _decode(mime: str, data: object) -> bytes | None:
     if mime == "image/svg+xml":
         return data.encode("utf-8", "backslashreplace")
     try:
+        import base64  # few cells show images
+
         return base64.b64decode(data, validate=True)
     except ValueError:
         return None

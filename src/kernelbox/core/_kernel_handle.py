@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 
 from kernelbox.base._errors import EXHAUSTED, KernelBusy, KernelDied, StoreFailed
+from kernelbox.base._light import suppress
 from kernelbox.base._owning import Handle
 from kernelbox.host._engines import engine_named
-from kernelbox.host.store._checkpoint_files import has_checkpoints
 from kernelbox.host.store._death_notes import ROLLED_BACK
 from kernelbox.wire._messages import Query, Reply
 from kernelbox.wire._results import ErrorInfo, ExecutionResult, SetBack
@@ -243,6 +242,8 @@ class KernelHandle(Handle):
 
         `cause` is why its process has ended: a client may have asked for it.
         """
+        from kernelbox.host.store._checkpoint_files import has_checkpoints
+
         if self._starting or not has_checkpoints(self.directory):
             return None
         from kernelbox.core._time_travel import restore  # few kernels have checkpoints
@@ -271,7 +272,7 @@ class KernelHandle(Handle):
             # It is killed under the lock of its name; otherwise a client that saw it dead would open another kernel.
             self._kernels.restart(self.record.kernel_id, reason=reason, environment=self.environment, ended=self.record)
         except Exception as exc:  # noqa: BLE001  # whatever kept another from starting, the execution is over
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self.end(reason)  # by our own record: the one in the store may have been lost, or forged
             return self._describe(exc) or type(exc).__name__, None
         return "", None
@@ -367,7 +368,7 @@ class ConnectionPool(Handle):
         """Closes connections to kernels that other processes have ended: nobody asks for them again."""
         for kernel_id, kept in list(self._idle.items()):
             for item in [item for item in kept if not item[1].idle]:
-                with contextlib.suppress(ValueError):  # another thread has just taken it
+                with suppress(ValueError):  # another thread has just taken it
                     kept.remove(item)
                     item[1].close()
             if not kept:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound, StoreFailed
+from kernelbox.base._light import contextmanager, suppress
 from kernelbox.base._owning import Handle
 from kernelbox.core._arguments import check_name
 from kernelbox.core._condition import Condition, describe_loss
-from kernelbox.core._every_kernel import note_held
 from kernelbox.core._kernel_handle import ConnectionPool, KernelHandle
 from kernelbox.core._options import NO_OPTIONS, KernelOptions
-from kernelbox.core._starting import check_start, new_record, prepare_environment, settle_python, start
-from kernelbox.core._terms import require_directory, terms_after, terms_of, withheld
 from kernelbox.host._engines import engine_named
 from kernelbox.host.files._home import Home
-from kernelbox.host.store._cell_files import note_loss
-from kernelbox.host.store._checkpoint_files import has_checkpoints
 from kernelbox.host.store._record import RESTART_FAILED, KernelRecord
 from kernelbox.host.store._store import open_store
 from kernelbox.wire._layout import is_kernel_id
@@ -82,6 +76,7 @@ class Kernels(Handle):
 
     def look(self, key: str) -> KernelRecord:
         """Like `get`; a kernel is also asked for a sign of life if a thread may hold it, and its usage is measured."""
+        from kernelbox.core._every_kernel import note_held
         from kernelbox.host.engines._limiting import measured
 
         record = self.get(key)
@@ -124,7 +119,7 @@ class Kernels(Handle):
         check_name(name)
         record = self._find_live(name)
         if record is None:
-            prepare_environment(options, self.config, self.store)
+            self._prepare_environment(options)
             with self._locking(*options.names(name)) as record:
                 if record is None or not record.alive:
                     restored = self._restore(record)
@@ -144,7 +139,7 @@ class Kernels(Handle):
         it is not to be taken as it is.
         """
         check_name(name)
-        prepare_environment(options, self.config, self.store)
+        self._prepare_environment(options)
         with self._locking(*options.names(name)) as record:
             if record is not None and record.alive:
                 raise KernelExists(name)
@@ -160,7 +155,7 @@ class Kernels(Handle):
         live = self._find_live(name)
         if live is not None:
             return _with_walls(live, options)
-        prepare_environment(options, self.config, self.store)
+        self._prepare_environment(options)
         with self._locking(name) as record:
             if record is not None and record.alive:
                 return _with_walls(record, options)
@@ -173,7 +168,15 @@ class Kernels(Handle):
             self.openings.add(opened.kernel_id)
             return opened
 
-    @contextlib.contextmanager
+    def _prepare_environment(self, options: KernelOptions) -> None:
+        """Makes the environment of a kernel before its name is locked: installing takes longer than others wait."""
+        if options.requirements is not None:
+            from kernelbox.core._starting import new_record
+            from kernelbox.core._terms import terms_of
+
+            new_record(terms_of("prepared", options), self.config, self.store)
+
+    @contextmanager
     def _locking(self, name: str, *others: str) -> Iterator[KernelRecord | None]:
         """Locks a name, others, and all that the kernel behind it is found by; gives the record of that kernel."""
         names = {name, *others}
@@ -212,6 +215,8 @@ class Kernels(Handle):
 
     def _restore(self, dead: KernelRecord | None) -> KernelRecord | None:
         """Sets a dead kernel back to its last checkpoint, if it has one; the caller holds the name's lock."""
+        from kernelbox.host.store._checkpoint_files import has_checkpoints
+
         if dead is None or not has_checkpoints(self.store.directory(dead.kernel_id)):
             return None
         from kernelbox.core._time_travel import restore_locked  # few kernels have checkpoints
@@ -227,6 +232,9 @@ class Kernels(Handle):
 
         The record of the dead one goes when the new kernel has started: until then it is what has the terms.
         """
+        from kernelbox.core._starting import new_record  # few calls of the command line open a kernel
+        from kernelbox.core._terms import terms_after, terms_of
+
         self._require_free(options.session_name, dead)
         if dead is None:
             terms = terms_of(name, options)
@@ -248,7 +256,7 @@ class Kernels(Handle):
         except BaseException:
             self.discard(record, "its start was cut short")
             if dead is not None:
-                with contextlib.suppress(StoreFailed):  # it has a record, and only lacks what leads there fast
+                with suppress(StoreFailed):  # it has a record, and only lacks what leads there fast
                     self.store.save(dead)
             raise
         if dead is not None:
@@ -258,6 +266,8 @@ class Kernels(Handle):
 
     def log_loss(self, record: KernelRecord, cause: str) -> None:
         """Notes in the log of a kernel's cells that their variables are lost, with what the last cell had to say."""
+        from kernelbox.host.store._cell_files import note_loss
+
         engine, directory = engine_named(record.engine), self.store.directory(record.kernel_id)
         note_loss(directory, cause, lambda execution_id: engine.leftovers(record, directory, execution_id))
 
@@ -270,6 +280,8 @@ class Kernels(Handle):
             raise KernelExists(session_name)
 
     def _start(self, record: KernelRecord, environment: dict[str, str] | None) -> None:
+        from kernelbox.core._starting import start
+
         start(KernelHandle(self, record, starting=True), environment, self.store, self.config, self._run)
 
     # -- interrupting ----------------------------------------------------------------------------------------
@@ -301,6 +313,9 @@ class Kernels(Handle):
         kernel that another process gave an environment to, only what is harmless of it. A process that cannot be
         followed by another is left alone. `ended` is the record of one that has ended, or must end in any case.
         """
+        from kernelbox.core._starting import check_start, settle_python
+        from kernelbox.core._terms import require_directory, withheld
+
         record = self.get(key)
         with self.store.locking(*record.names):
             current = self.store.get(record.kernel_id)
@@ -348,7 +363,7 @@ class Kernels(Handle):
         """Says in the record why there is no process, if none came to be."""
         if record.status == "unknown":
             record.status, record.death = "dead", f"{RESTART_FAILED}{exc}"
-            with contextlib.suppress(StoreFailed):  # the same may be wrong again
+            with suppress(StoreFailed):  # the same may be wrong again
                 self.store.save(record)
 
     def destroy(self, key: str, *, reason: str = "destroyed") -> bool:
@@ -376,6 +391,8 @@ class Kernels(Handle):
 
     def end_process(self, record: KernelRecord, reason: str) -> None:
         """Ends the process of a record, its checkpoints and what it started; the caller holds the lock of its name."""
+        from kernelbox.host.store._checkpoint_files import has_checkpoints
+
         directory = self.store.directory(record.kernel_id)
         if has_checkpoints(directory):
             engine_named(record.engine).release_checkpoints(directory, record.kernel_id)

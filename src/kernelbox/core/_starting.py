@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from kernelbox.base._config import refuse_unknown_limits
 from kernelbox.base._environment import environment_in, kernel_environment, scrubbed_environment
 from kernelbox.base._errors import InvalidInput, StartFailed, StoreFailed
+from kernelbox.base._light import contextmanager
 from kernelbox.base._owning import fill_standard_descriptors
 from kernelbox.base._pythons import own_interpreter
-from kernelbox.core._terms import require_directory, terms_of
+from kernelbox.core._terms import require_directory
 from kernelbox.host._engines import engine_for, engine_named
 from kernelbox.host.engines._interface import Launch
 from kernelbox.host.process._lifeline import lifeline_to
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from kernelbox.base._config import EngineName, KernelBoxConfig
     from kernelbox.base._pythons import Interpreter
     from kernelbox.core._kernel_handle import KernelHandle
-    from kernelbox.core._options import KernelOptions
     from kernelbox.core._terms import Terms
     from kernelbox.host.engines._interface import Engine
     from kernelbox.host.pythons._requirements import Requirements
@@ -84,12 +83,6 @@ def new_record(terms: Terms, config: KernelBoxConfig, store: Store) -> KernelRec
         record.requirements = None if required is None else list(required.packages)
     settle_python(record, config, store, options.progress)
     return record
-
-
-def prepare_environment(options: KernelOptions, config: KernelBoxConfig, store: Store) -> None:
-    """Makes the environment of a kernel before its name is locked: installing takes longer than others wait."""
-    if options.requirements is not None:
-        new_record(terms_of("prepared", options), config, store)
 
 
 def choose_python(wanted: str | os.PathLike[str], required: Requirements | None, cwd: str, store: Store) -> str:
@@ -175,7 +168,7 @@ def start(
             store.publish(record)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _opening() -> Iterator[tuple[int, int]]:
     """Yields a pipe that tells a keeper when the start has succeeded or failed, or that we ended before.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
+from _thread import start_new_thread
 
 from kernelbox.base._errors import InheritedStream, StoreFailed, attach_result
+from kernelbox.base._light import Flag, RLock
 from kernelbox.core.approvals._approve_argument import NO_APPROVE
 from kernelbox.core.cells._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.wire._execution import Execution
@@ -122,9 +123,9 @@ class _Run:
         self._connection = connection
         self._execution = execution
         self._calls = calls
-        self._driving = threading.RLock()  # a generator that is garbage may be closed by the thread that has it
+        self._driving = RLock()  # a generator that is garbage may be closed by the thread that has it
         self._missed: list[Seen] = []
-        self._over: threading.Event | None = None  # set at the end, for the thread that keeps the time
+        self._over: Flag | None = None  # set at the end, for the thread that keeps the time
 
     def __repr__(self) -> str:
         return f"<_Run of {self._execution!r}>"
@@ -164,15 +165,15 @@ class _Run:
     def keep_time(self) -> None:
         """Has the execution ended when its time is up, also if the caller is away then."""
         if self._over is None:
-            self._over = threading.Event()
-            threading.Thread(target=self._keep_time, args=[self._over], name="kernelbox-timeout", daemon=True).start()
+            self._over = Flag()
+            start_new_thread(self._keep_time, (self._over,))
 
     def end(self) -> None:
         """Lets the thread that keeps the time leave."""
         if self._over is not None:
             self._over.set()
 
-    def _keep_time(self, over: threading.Event) -> None:
+    def _keep_time(self, over: Flag) -> None:
         while not over.wait(min(max(0.0, self._execution.ladder.due - time.monotonic()), _LONGEST_WAIT)):
             if time.monotonic() < self._execution.ladder.due:
                 continue

@@ -6,18 +6,17 @@ A frame is two big-endian 32-bit lengths, a JSON array `[kind, field, …]` and 
     | header | binary | JSON of `header` len | `binary` bytes   |
     +--------+--------+----------------------+------------------+
 
-Text written by cells and binary displays travel in the raw part, so that neither is escaped. The standard
-library's json loads in 2 ms; msgspec takes 35 ms, which every command line call would pay.
+Text written by cells and binary displays travel in the raw part, so that neither is escaped. JSON needs only a small C
+module of the standard library; msgspec takes 35 ms to import, which every command line call would pay.
 """
 
 from __future__ import annotations
 
-import json
 import struct
 
 from kernelbox.wire import _messages as m
 from kernelbox.wire._builtins import keep_builtins
-from kernelbox.wire._json import Converter, load, type_name
+from kernelbox.wire._json import Converter, encode_json, load, type_name
 from kernelbox.wire._schema import SCHEMA, find_fault
 
 TYPE_CHECKING = False
@@ -115,19 +114,9 @@ def _escape_halves(text: str) -> str:
     return "".join([f"\\\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text])
 
 
-# The C function behind json's encoder. The Python methods around it are not used: a cell could replace them and so
-# change what its client is asked.
-_make_encoder = json.encoder.c_make_encoder  # type: ignore[attr-defined]  # typeshed has only what is documented
-_quote = json.encoder.encode_basestring
-
-
 def to_json(value: Any) -> str:
-    """Returns plain values as JSON."""
-    return "".join(_make_encoder({}, _refuse, _quote, None, ":", ",", False, False, False)(value, 0))
-
-
-def _refuse(value: object) -> Any:
-    raise TypeError(f"{type_name(value)} is not JSON serializable")
+    """Returns plain values as JSON; raises ValueError for nan and infinity."""
+    return encode_json(value, allow_nan=False)
 
 
 class Decoder:

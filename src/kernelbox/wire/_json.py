@@ -6,9 +6,11 @@ out of stack or memory.
 
 from __future__ import annotations
 
-import base64
-import json
+import binascii
 import math
+
+# What `json` is made of: importing that loads `re` and `enum`, which takes longer than the rest of a short command.
+from _json import encode_basestring, encode_basestring_ascii, make_encoder, make_scanner
 
 from kernelbox.wire._builtins import keep_builtins
 
@@ -99,7 +101,7 @@ class Converter:
 
     def _bytes(self, view: memoryview) -> str:
         self._charge(view.nbytes * 4 // 3)
-        return base64.b64encode(view.tobytes()).decode("ascii")
+        return binascii.b2a_base64(view.tobytes(), newline=False).decode("ascii")
 
     def _list(self, items: Any, depth: int) -> list[Any]:
         self._charge(0)
@@ -113,7 +115,7 @@ class Converter:
         if issubclass(type(key), str):
             return self._text(exact(key))
         if not self._strict and (key is None or issubclass(type(key), int | float)):
-            return json.dumps(self.convert(key))
+            return encode_json(self.convert(key))
         raise TypeError(f"keys must be text, not {type_name(key)}")
 
     def _other(self, value: Any, depth: int) -> Any:
@@ -162,12 +164,30 @@ def load(data: bytes | bytearray) -> Any:
     return value
 
 
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+def encode_json(
+    value: object,
+    *,
+    ascii_only: bool = False,
+    allow_nan: bool = True,
+    separators: tuple[str, str] = (":", ","),
+    sort_keys: bool = False,
+) -> str:
+    """Returns plain values as JSON on one line; `separators` stand after keys and between items.
+
+    This is the C function behind json's encoder. The Python methods around it are not used: a cell could replace them
+    and so change what its client is asked.
+    """
+    quote = encode_basestring_ascii if ascii_only else encode_basestring
+    return "".join(make_encoder({}, _refuse, quote, None, *separators, sort_keys, False, allow_nan)(value, 0))
+
+
+def _refuse(value: object) -> Any:
+    raise TypeError(f"{type_name(value)} is not JSON serializable")
 
 
 def dump(value: object) -> bytes:
     """Returns JSON on one line; lone surrogates, which UTF-8 cannot encode, become JSON's escapes."""
-    return _encoder.encode(value).encode("utf-8", "backslashreplace")
+    return encode_json(value).encode("utf-8", "backslashreplace")
 
 
 def check_shape(data: bytes | bytearray, most: int = _MAX_SEPARATORS) -> None:
@@ -215,9 +235,20 @@ def _read_float(digits: str) -> float | str:
 
 _CONSTANTS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
+
+class _Rules:
+    """How a scanner reads: the attributes of a `json.JSONDecoder` that the C function asks for."""
+
+    strict = True
+    object_hook = object_pairs_hook = array_hook = None
+    parse_float = staticmethod(_read_float)
+    parse_constant = staticmethod(_CONSTANTS.__getitem__)
+
+    def __init__(self, parse_int: Any) -> None:
+        self.parse_int = parse_int
+
+
 # The C function behind json's decoder: a cell could replace the Python methods around it, and so change the answers
 # that it gets. Most messages are too short for a number of too many digits.
-_scan_short: Any = json.JSONDecoder(parse_float=_read_float, parse_constant=_CONSTANTS.__getitem__).scan_once  # type: ignore[attr-defined]  # not in typeshed
-_scan: Any = json.JSONDecoder(  # type: ignore[attr-defined]  # the same
-    parse_int=_read_int, parse_float=_read_float, parse_constant=_CONSTANTS.__getitem__
-).scan_once
+_scan_short: Any = make_scanner(_Rules(int))  # type: ignore[arg-type]  # any object with these attributes
+_scan: Any = make_scanner(_Rules(_read_int))  # type: ignore[arg-type]  # the same

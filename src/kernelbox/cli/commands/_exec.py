@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 
 from kernelbox.api import _sync
 from kernelbox.api._configured import kernels
 from kernelbox.base._errors import InvalidInput
-from kernelbox.base._limits import parse_limits
+from kernelbox.base._light import signal
 from kernelbox.cli.commands._waiting import WaitingNotice
 from kernelbox.cli.terminal._output import FAILED, INTERRUPTED, emit, say
 from kernelbox.core._arguments import check_name
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator
 
+    from kernelbox.base._limits import Limits
     from kernelbox.core.approvals._requests import SyncApprovalRequest
 
 
@@ -167,7 +167,7 @@ def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Cal
 
 def _read_key(options: Namespace) -> str:
     sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
-    limits = parse_limits("--limit", options.limit)
+    limits = _read_limits(options.limit) if options.limit else None
     python = {"python": options.python, "requirements": options.packages}
     walled = sandbox is not None or limits is not None or any(value is not None for value in python.values())
     if options.id is None:
@@ -182,6 +182,12 @@ def _read_key(options: Namespace) -> str:
     if is_kernel_id(options.id):
         return str(options.id)
     return _sync.status(options.id).kernel_id  # a name, which must exist: only --name opens a kernel
+
+
+def _read_limits(texts: list[str]) -> Limits | None:
+    from kernelbox.base._limits import parse_limits
+
+    return parse_limits("--limit", texts)
 
 
 def _has_death_to_tell(name: str) -> bool:

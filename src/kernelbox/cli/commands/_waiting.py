@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
+from _thread import start_new_thread
 
 from kernelbox.api._configured import kernels
 from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._light import Flag
 from kernelbox.cli.terminal._output import say, tell
 
 TYPE_CHECKING = False
@@ -24,11 +25,10 @@ class WaitingNotice:
 
     def __init__(self, key: str) -> None:
         self._key = key
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="kernelbox-waiting", daemon=True)
+        self._over, self._silent = Flag(), Flag()
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        start_new_thread(self._watch, ())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -36,11 +36,16 @@ class WaitingNotice:
 
     def stop(self) -> None:
         """Ends the notice, and removes it from the terminal."""
-        if not self._over.is_set():
-            self._over.set()
-            self._thread.join()
+        self._over.set()
+        self._silent.wait(_EVERY)
 
     def _watch(self) -> None:
+        try:
+            self._tell_while_busy()
+        finally:
+            self._silent.set()
+
+    def _tell_while_busy(self) -> None:
         began, on_screen, told = time.monotonic(), sys.stderr.isatty(), False
         while not self._over.wait(_EVERY) and (name := self._find_busy()):
             waited = f"waiting for another cell of {name!r}"

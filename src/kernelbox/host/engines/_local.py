@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from abc import ABC, abstractmethod
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.base._light import signal
 from kernelbox.base._owning import Owner
 from kernelbox.host.process._process import Process, boot_id, exists
 from kernelbox.host.store import _death_notes as _notes

@@ -14,11 +14,11 @@ Without a valid seal, nothing in the directory is opened, made, renamed, removed
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 
 from kernelbox.base._errors import EXHAUSTED, StoreFailed
+from kernelbox.base._light import suppress
 from kernelbox.host.files._key import is_missing, key_path, read_key, sign
 from kernelbox.host.files._known_homes import remember_home
 from kernelbox.host.files._old_home import move_copy_aside
@@ -113,12 +113,12 @@ class Home:
         """Opens the directory, and makes and seals it if it is missing or empty."""
         try:
             for _ in range(_ATTEMPTS):
-                with contextlib.suppress(FileNotFoundError):
+                with suppress(FileNotFoundError):
                     return self.open()
-                with contextlib.suppress(FileExistsError):
+                with suppress(FileExistsError):
                     self._make_parent()
                     os.mkdir(self.path, 0o700)
-                with contextlib.suppress(FileNotFoundError), self._open() as place:
+                with suppress(FileNotFoundError), self._open() as place:
                     self._seal(place)
         except StoreFailed:
             raise
@@ -200,7 +200,7 @@ class Home:
                 return False
         except (OSError, StoreFailed):
             return False
-        with contextlib.suppress(OSError):  # a read-only disk
+        with suppress(OSError):  # a read-only disk
             place.replace(SEAL, seal)
         return True
 

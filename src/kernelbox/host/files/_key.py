@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 
 from kernelbox.base._errors import EXHAUSTED, StoreFailed
+from kernelbox.base._light import suppress
 from kernelbox.host.files._place import Place
 from kernelbox.wire._values import dataclass
 
@@ -107,7 +107,7 @@ def _home_directories() -> list[str]:
     import pwd
 
     found = [os.path.expanduser("~")]
-    with contextlib.suppress(KeyError):  # in a container the user may have no entry
+    with suppress(KeyError):  # in a container the user may have no entry
         found.insert(0, pwd.getpwuid(os.geteuid()).pw_dir)
     return [path for path in dict.fromkeys(found) if os.path.isabs(path) and _is_ours(path)]
 
@@ -154,7 +154,7 @@ def _open(directory: str) -> Place:
             return Place.open(directory, private=False)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(directory), exist_ok=True)
-        with contextlib.suppress(FileExistsError):
+        with suppress(FileExistsError):
             os.mkdir(directory, 0o700)
         return Place.open(directory, private=False)
     except StoreFailed as exc:

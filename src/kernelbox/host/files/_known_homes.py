@@ -6,10 +6,10 @@ after its own seal is checked.
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.base._light import suppress
 from kernelbox.host.files._key import read_key, sign
 from kernelbox.host.files._place import Place
 
@@ -21,7 +21,7 @@ _LONGEST_PATH = 4096
 
 def remember_home(key_file: str, path: str) -> None:
     """Writes down that there is a home at a path."""
-    with contextlib.suppress(OSError, StoreFailed):
+    with suppress(OSError, StoreFailed):
         key = read_key(key_file)
         name = _name(path, key.secret)
         if not os.path.lexists(os.path.join(os.path.dirname(key.path), HOMES_FOLDER, name)):
@@ -35,7 +35,7 @@ def remember_home(key_file: str, path: str) -> None:
 def known_homes(key_file: str) -> list[str]:
     """Returns the paths of the homes that exist, and forgets the others."""
     found = []
-    with contextlib.suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
         key = read_key(key_file)
         with Place.open(os.path.dirname(key.path), private=False) as beside, beside.enter(HOMES_FOLDER) as homes:
             for name in homes.listdir():

@@ -6,12 +6,12 @@ held without a signature, others wait a moment, in case the holder is about to s
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import time
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.base._light import contextmanager, suppress
 from kernelbox.host.files._key import sign
 from kernelbox.host.process._process import Process, read_start_time
 
@@ -31,14 +31,14 @@ _SIGNING_PATIENCE = 1.0
 _LONGEST_CLAIM = 200
 
 
-@contextlib.contextmanager
+@contextmanager
 def locked(place: Place, name: str, secret: bytes, patience: float = PATIENCE) -> Iterator[None]:
     """Holds a lock, and removes its file at the end, even one that a crash left behind."""
     fd = _acquire(place, name, secret, patience)
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             place.remove(name)
         os.close(fd)
 
@@ -61,7 +61,7 @@ def is_locked(place: Place, name: str) -> bool:
 def remove_left_behind(place: Place, secret: bytes) -> None:
     """Removes lock files that no process holds; their last holder was killed."""
     for name in place.listdir():
-        with contextlib.suppress(OSError), locked(place, name, secret, patience=0.0):
+        with suppress(OSError), locked(place, name, secret, patience=0.0):
             pass
 
 
@@ -86,7 +86,7 @@ def _acquire(place: Place, name: str, secret: bytes, patience: float) -> int:
             if _is_claimed(fd, secret):
                 signed_at = time.monotonic()
             elif time.monotonic() - signed_at > _SIGNING_PATIENCE and _is_at(fd, place, name):
-                with contextlib.suppress(FileNotFoundError):  # another process was faster
+                with suppress(FileNotFoundError):  # another process was faster
                     place.remove(name)
             os.close(fd)
         except OSError as exc:  # a file system without locks
@@ -107,7 +107,7 @@ def _claim(fd: int, secret: bytes) -> None:
         _start_times.clear()
         _start_times[pid] = read_start_time(pid) or 0
     owner = b"%d %d" % (pid, _start_times[pid])
-    with contextlib.suppress(OSError):  # on a full disk kernels can still be destroyed
+    with suppress(OSError):  # on a full disk kernels can still be destroyed
         os.pwrite(fd, owner + b" " + _sign(fd, owner, secret) + b"\n", 0)
 
 

@@ -8,7 +8,6 @@ keys. Only the names of its records are read, for the warning that says what was
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 
@@ -88,6 +87,8 @@ def _is_old(place: Place) -> bool:
 
 def _names(place: Place) -> str:
     """Returns the names in the registry as part of a sentence; empty if they cannot be read."""
+    import json  # few homes are old
+
     try:
         kernels = json.loads(place.read(_REGISTRY, _LARGEST))["kernels"]
         names = sorted({str(record["name"])[:100] for record in kernels.values()})

@@ -7,7 +7,6 @@ cannot be trusted, and says why.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
@@ -15,6 +14,7 @@ import time
 from itertools import islice
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.base._light import suppress
 from kernelbox.base._owning import Owner
 from kernelbox.host.files._tree import remove_directory
 
@@ -79,7 +79,7 @@ class Place(Owner):
     def enter(self, name: str, *, make: bool = False) -> Place:
         """Opens a private directory in this one; `make` makes a missing one first."""
         if make:
-            with contextlib.suppress(FileExistsError):
+            with suppress(FileExistsError):
                 self.make(name)
         path = self.path_of(name)
         return Place(_open_directory(name, self.fd, path, True, "KERNELBOX_HOME"), path)
@@ -155,7 +155,7 @@ class Place(Owner):
         try:
             self.rename(new, name)
         except BaseException:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self.remove(new)
             raise
 
@@ -214,7 +214,7 @@ class Place(Owner):
         try:
             self.remove(name)
         except (IsADirectoryError, PermissionError):  # for a directory, Linux says the first and POSIX the second
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 remove_directory(name, self.fd)
         except OSError:
             pass
@@ -256,7 +256,7 @@ class Place(Owner):
         try:
             write_all(fd, data)
         except BaseException:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self.remove(new)
             raise
         finally:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import _socket
 import errno
 import os
-import socket
 import stat
 import struct
 import time
@@ -13,7 +13,23 @@ from kernelbox.base._errors import StoreFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
+    from socket import socket as Socket
+
     from kernelbox.host.files._place import Place
+else:
+
+    class Socket(_socket.socket):
+        """A socket without the class around it whose module takes longer to import than a cell takes to run."""
+
+        __slots__ = ()
+
+        def __enter__(self) -> Socket:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.close()
+
 
 # pid, uid and gid, in the format of SO_PEERCRED and SCM_CREDENTIALS.
 _CREDENTIALS = struct.Struct("3i")
@@ -22,11 +38,11 @@ _CREDENTIALS = struct.Struct("3i")
 _QUEUE_PATIENCE = 5.0
 
 
-def dial(place: Place, name: str) -> socket.socket:
+def dial(place: Place, name: str) -> Socket:
     """Connects to a socket in a directory; raises StoreFailed if another user listens there."""
     if not stat.S_ISSOCK(place.stat(name).st_mode):
         raise StoreFailed(f"{place.path_of(name)!r} is not a socket, and is not used")  # a link would lead elsewhere
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = Socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         _connect(sock, place.reach(name), place.path_of(name))
         _require_own_user(sock, place.path_of(name))
@@ -36,7 +52,7 @@ def dial(place: Place, name: str) -> socket.socket:
     return sock
 
 
-def _connect(sock: socket.socket, address: str, path: str) -> None:
+def _connect(sock: Socket, address: str, path: str) -> None:
     """Connects, but does not wait forever for a process whose queue is full."""
     deadline = time.monotonic() + _QUEUE_PATIENCE
     sock.setblocking(False)
@@ -79,6 +95,8 @@ def listen(place: Place, name: str, *, tell_senders: bool = False) -> socket.soc
 
     With `tell_senders` the system says which process sent the data that arrives (SO_PASSCRED, unix(7)).
     """
+    import socket  # only where kernels are started
+
     if place.exists(name):
         place.remove_tree(name)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -95,18 +113,18 @@ def listen(place: Place, name: str, *, tell_senders: bool = False) -> socket.soc
 
 def receive_from(sock: socket.socket) -> tuple[bytes, int]:
     """Returns the data that has arrived, and the pid of its sender; 0 if the system was not asked to tell."""
-    data, ancillary, _, _ = sock.recvmsg(65536, socket.CMSG_SPACE(_CREDENTIALS.size))
+    data, ancillary, _, _ = sock.recvmsg(65536, _socket.CMSG_SPACE(_CREDENTIALS.size))
     for level, kind, value in ancillary:
-        if level == socket.SOL_SOCKET and kind == getattr(socket, "SCM_CREDENTIALS", -1):
+        if level == _socket.SOL_SOCKET and kind == getattr(_socket, "SCM_CREDENTIALS", -1):
             return data, int(_CREDENTIALS.unpack(value[: _CREDENTIALS.size])[0])
     return data, 0
 
 
 def peer_of(sock: socket.socket) -> tuple[int, int] | None:
     """Returns the pid and the user at the other end; None if the system does not tell."""
-    if not hasattr(socket, "SO_PEERCRED"):
+    if not hasattr(_socket, "SO_PEERCRED"):
         return None
-    pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS.size))
     return pid, uid
 
 

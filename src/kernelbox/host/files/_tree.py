@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
+
+from kernelbox.base._light import suppress
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -39,7 +40,7 @@ def _empty(top: int) -> None:
     waiting = _remove_files(top)
     while waiting:
         name = waiting.pop()
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             fd = _open_to_empty(name, top)
             try:
                 waiting += [moved for child in _remove_files(fd) if (moved := _move_up(child, fd, top))]
@@ -64,7 +65,7 @@ def _remove_files(fd: int) -> list[str]:
 def _move_up(name: str, fd: int, top: int) -> str | None:
     """Moves a directory into `top`, and returns its new name; None if it cannot be moved."""
     new = os.urandom(8).hex()
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.close(_open_to_empty(name, fd))  # rename(2) needs write permission on a directory that gets another parent
         os.rename(name, new, src_dir_fd=fd, dst_dir_fd=top)
         return new
@@ -86,6 +87,6 @@ def _open_to_empty(name: str, dir_fd: int) -> int:
         fd = os.open(name, _DIRECTORY, dir_fd=dir_fd)
     info = os.fstat(fd)
     if info.st_uid == os.geteuid() and info.st_mode & 0o700 != 0o700:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.fchmod(fd, 0o700)
     return fd

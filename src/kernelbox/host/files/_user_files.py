@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+
+from kernelbox.base._light import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def open_directory(start: str, parts: Iterable[str], *, make: bool, flags: int =
             except FileNotFoundError:
                 if not make:
                     raise
-                with contextlib.suppress(FileExistsError):
+                with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=current)
                 inner = os.open(part, flags, dir_fd=current)
             os.close(current)
@@ -53,6 +54,6 @@ def write_new(name: str, data: bytes, directory: int, *, mode: int | None = None
         with open(fd, "wb") as file:
             file.write(data)
     except BaseException:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.unlink(name, dir_fd=directory)
         raise

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from weakref import WeakSet
+
+from kernelbox.base._light import ref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,19 +17,20 @@ if TYPE_CHECKING:
             """Closes the fork's copies of its descriptors, and does nothing else: the rest belongs to the parent."""
 
 
-_owned: WeakSet[Owned] = WeakSet()
+_owned: set[ref[Owned]] = set()
 
 
 def forget_in_forks(thing: Owned) -> None:
     """Calls `forget` in every process that is forked from this one while the object exists."""
-    _owned.add(thing)
+    _owned.add(ref(thing, _owned.discard))
 
 
 def _on_fork() -> None:
-    inherited = list(_owned)
+    inherited = [owned() for owned in list(_owned)]
     _owned.clear()
     for thing in inherited:
-        thing.forget()
+        if thing is not None:
+            thing.forget()
 
 
 if hasattr(os, "register_at_fork"):

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
-import re
 import select
-import signal
 import time
 
+from kernelbox.base._light import signal, suppress
 from kernelbox.base._owning import Owner, close_own, identify
 from kernelbox.wire._layout import MAKER
 from kernelbox.wire._values import dataclass
 
 # Interrupts a kernel while C code holds the interpreter; guest/_interrupts.py has the same.
 DIRECT_INTERRUPT = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
-
-# A line of /proc/pid/status.
-_FIELD = re.compile(r"^(\w+):\t(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +92,12 @@ class Process(Owner):
     def continue_parent(self) -> None:
         """Continues the parent of a zombie, in case it was stopped, so that it reaps the process."""
         if keeper := self.waiting_keeper:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.kill(keeper, signal.SIGCONT)
 
     def wake(self) -> None:
         """Continues the process if it was stopped, without calling a handler for SIGCONT in a running one."""
-        with contextlib.suppress(OSError):  # unknown
+        with suppress(OSError):  # unknown
             fields = _read_stat(self.pid)
             if fields is not None and fields[0] != b"T":
                 return
@@ -166,7 +160,7 @@ class Process(Owner):
         waiting = [self.pid]
         while waiting:
             for pid in children_of(waiting.pop()):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     start_time = read_start_time(pid)
                     if start_time is not None:
                         found.append(Process(pid, start_time))
@@ -195,7 +189,7 @@ class Process(Owner):
         if os.path.exists(f"/proc/{self.pid}") and self._stat_of_zombie() is None:
             return  # another process has the pid already
         for pid in _pids():
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 if os.getsid(pid) == self.pid:
                     os.kill(pid, signal.SIGKILL)
 
@@ -254,21 +248,26 @@ def since_boot() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-@functools.cache  # a list of kernels asks for it often
+_boot_id: str | None = None
+
+
 def boot_id() -> str:
     """Returns the id of this boot of the machine, which start times count from."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    global _boot_id
+    if _boot_id is None:  # a list of kernels asks for it often
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as file:
+                _boot_id = file.read().strip()
+        except OSError:
+            _boot_id = ""
+    return _boot_id
 
 
 def children_of(pid: int) -> list[int]:
     found: list[int] = []
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+            with suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
                 found += map(int, file.read().split())
     return found
 
@@ -296,7 +295,8 @@ def _read_stat(pid: int) -> list[bytes] | None:
 def read_status(pid: int | str) -> dict[str, str]:
     """Returns the fields of /proc/pid/status (proc(5)) by name; raises OSError."""
     with open(f"/proc/{pid}/status") as file:
-        return dict(_FIELD.findall(file.read()))
+        fields = (line.partition(":\t") for line in file.read().split("\n"))
+    return {name: value for name, found, value in fields if found}
 
 
 def added_filters(status: dict[str, str]) -> int:

@@ -5,10 +5,10 @@ Cells can write to them, so they are read only up to a limit, and nothing in the
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 
+from kernelbox.base._light import suppress
 from kernelbox.host.files._place import write_all
 from kernelbox.wire._cell_log import (
     BEGAN,
@@ -73,7 +73,7 @@ def read_log(directory: KernelDirectory) -> tuple[list[LogRecord], bool]:
 
 def note_loss(directory: KernelDirectory, cause: str, leftovers: Callable[[str], list[Output]]) -> None:
     """Adds to the log that the process has ended, unless it says so already; `leftovers` is as in `make_loss`."""
-    with contextlib.suppress(OSError), directory.open() as place:  # what cannot be logged must not stop a restart
+    with suppress(OSError), directory.open() as place:  # what cannot be logged must not stop a restart
         newest = max(CELLS, key=lambda name: read_number(_head(place, name)))
         fd = place.open_for_writing(newest, os.O_APPEND)
         try:
@@ -96,7 +96,7 @@ def make_loss(records: list[LogRecord], cause: str, leftovers: Callable[[str], l
 
 def carry_over(old: Place, new: Place) -> None:
     """Copies the log of a kernel to the directory of the one that takes its place, or of its copy."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for name in CELLS:
             if data := _head(old, name):
                 new.replace(name, data)
@@ -108,7 +108,7 @@ def _find_running(records: list[LogRecord]) -> str:
         if record.kind in (ENDED, LOST):
             return ""
         if record.kind == BEGAN:
-            with contextlib.suppress(ValueError):
+            with suppress(ValueError):
                 return read_began(record.body)[0]
     return ""
 

@@ -5,13 +5,13 @@ A file is written once. The keeper ends the process whose file is gone, and remo
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import time
 
+from kernelbox.base._light import suppress
 from kernelbox.host.files._place import write_all
 from kernelbox.host.process._process import ProcessIdentity
+from kernelbox.wire._json import encode_json, load
 from kernelbox.wire._layout import CHECKPOINT
 from kernelbox.wire._values import dataclass, field
 
@@ -88,7 +88,7 @@ def next_number(place: Place) -> int:
 
 def write_checkpoint(place: Place, directory: KernelDirectory, checkpoint: Checkpoint) -> None:
     """Keeps a new checkpoint."""
-    text = json.dumps(checkpoint.to_dict())
+    text = encode_json(checkpoint.to_dict(), ascii_only=True)
     place.add(f"{CHECKPOINT}{checkpoint.number}", f"{directory.sign(CHECKPOINT, text)}\n{text}".encode())
 
 
@@ -113,7 +113,7 @@ def has_checkpoints(directory: KernelDirectory) -> bool:
 
 def note_evicted(directory: KernelDirectory, evicted: dict[int, str], *, told: bool) -> None:
     """Notes which checkpoints were dropped, and why: a key of WHY_EVICTED. `told` says that a caller gets to know."""
-    with contextlib.suppress(OSError), directory.open() as place:
+    with suppress(OSError), directory.open() as place:
         last = 0 if told else _read_last(place)
         fd = place.open_for_writing(_EVICTED, os.O_APPEND)
         try:
@@ -124,14 +124,14 @@ def note_evicted(directory: KernelDirectory, evicted: dict[int, str], *, told: b
 
 def read_evicted(directory: KernelDirectory) -> dict[int, str]:
     """Returns the checkpoints that were dropped, by number, and why."""
-    with contextlib.suppress(OSError), directory.open() as place:
+    with suppress(OSError), directory.open() as place:
         return {number: why for number, why, _ in _read_evicted(place)}
     return {}
 
 
 def list_evicted(directory: KernelDirectory, since: int | None = None) -> list[int]:
     """Returns the numbers that were dropped between the making of a checkpoint, by default the last, and the next."""
-    with contextlib.suppress(OSError), directory.open() as place:
+    with suppress(OSError), directory.open() as place:
         number = _read_last(place) if since is None else since
         return [evicted for evicted, _, last in _read_evicted(place) if last == number]
     return []
@@ -178,7 +178,7 @@ def _read(place: Place, directory: KernelDirectory, number: int) -> Checkpoint |
         signature, _, text = place.read(f"{CHECKPOINT}{number}", _LONGEST).decode().partition("\n")
         if directory.sign(CHECKPOINT, text) != signature:
             return None
-        checkpoint = Checkpoint(**json.loads(text))
+        checkpoint = Checkpoint(**load(text.encode()))
     except (OSError, ValueError, TypeError):
         return None
     return checkpoint if checkpoint.number == number else None

@@ -7,13 +7,12 @@ the directory too. Hosts sign their notes and believe only signed ones. The keep
 
 from __future__ import annotations
 
-import json
-import signal
 import time
 
 from kernelbox.base._text import escape
 from kernelbox.host.store._state_file import read_state
 from kernelbox.wire import _kernel_state as _state
+from kernelbox.wire._json import dump, load
 from kernelbox.wire._layout import DEATH, INTENT, KEPT, REPORTED
 from kernelbox.wire._messages import Output
 
@@ -52,7 +51,7 @@ def write_reason(directory: KernelDirectory, process: Process, reason: str) -> N
     try:
         note["signature"] = _sign_intent(directory, process, reason)
         with directory.open() as place:
-            place.replace(INTENT, json.dumps(note).encode())
+            place.replace(INTENT, dump(note))
     except OSError:
         return  # a full disk, or a missing directory, must not keep the kernel alive
 
@@ -98,6 +97,8 @@ def describe(note: dict[str, Any]) -> str:
         return reason
     if type(number) is int:
         try:
+            import signal
+
             name = signal.Signals(number).name
         except ValueError:
             name = f"signal {number}"
@@ -197,7 +198,7 @@ def _read_about(process: Process, directory: KernelDirectory, name: str) -> dict
 def _read(directory: KernelDirectory, name: str) -> dict[str, Any] | None:
     try:
         with directory.open() as place:
-            data = json.loads(place.read(name, _LONGEST_NOTE))
+            data = load(place.read(name, _LONGEST_NOTE))
     except (OSError, ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None

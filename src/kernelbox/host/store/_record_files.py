@@ -10,14 +10,14 @@ lost, because its process is no longer known: see `mark_rewritten`.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import warnings
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.base._light import suppress
 from kernelbox.host.files._key import sign
 from kernelbox.host.files._place import UNFINISHED
 from kernelbox.host.store._record import MAX_CAUSE, MAX_RECORD, KernelRecord, is_rewritten, mark_rewritten
+from kernelbox.wire._json import encode_json, load
 from kernelbox.wire._layout import NAMES, RECORD, is_kernel_id
 
 TYPE_CHECKING = False
@@ -175,7 +175,7 @@ class Records:
         for slug in map(slug_of, record.names):
             copy = self._read_copy(slug)
             if copy is not None and copy.kernel_id == record.kernel_id:
-                with contextlib.suppress(OSError), self._runtime.enter(NAMES) as names:
+                with suppress(OSError), self._runtime.enter(NAMES) as names:
                     names.remove(slug)
 
     def leads_nowhere(self, slug: str) -> bool:
@@ -298,7 +298,7 @@ class Records:
 
 def signed(fields: dict[str, Any], secret: bytes) -> bytes:
     """Returns the bytes of a record with its signature at the end."""
-    text = json.dumps(fields, separators=(",", ":")).encode()[:-1]
+    text = encode_json(fields, ascii_only=True).encode()[:-1]
     return text + _SIGNATURE + _sign(text, secret) + b'"}'
 
 
@@ -313,7 +313,7 @@ def _sign(text: bytes, secret: bytes) -> bytes:
 
 
 def _parse(data: bytes) -> KernelRecord:
-    record = KernelRecord.from_dict(json.loads(data.decode()))
+    record = KernelRecord.from_dict(load(data))
     if not is_kernel_id(record.kernel_id):
         raise ValueError("its kernel_id is not valid")
     if not record.name:

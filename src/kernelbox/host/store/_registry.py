@@ -9,17 +9,17 @@ or an empty file is replaced. Any other file there is an error, and is left as i
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import stat
 import warnings
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.base._light import suppress
 from kernelbox.host.files._home import Inside
 from kernelbox.host.files._place import Place
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.host.store._record_files import signed
+from kernelbox.wire._json import encode_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Registry:
             return None
         try:
             with self._root.open() as place:
-                if json.dumps(name).encode() not in place.read(self._name, _LARGEST):
+                if encode_json(name, ascii_only=True).encode() not in place.read(self._name, _LARGEST):
                     return None  # the usual case, without parsing
                 entries = self._parse(place).values()
             shown = [entry for entry in entries if isinstance(entry, dict)]
@@ -138,6 +138,8 @@ class Registry:
         text = place.read(self._name, _LARGEST)
         if text.count(b",") + text.count(b"[") + text.count(b"{") > _MOST_SEPARATORS:
             raise ValueError("it has too many values")
+        import json  # only where kernels are opened, or not found
+
         data = json.loads(text.decode())
         version, kernels = (data.get("version"), data.get("kernels")) if isinstance(data, dict) else (None, None)
         if type(version) is not int or version != _VERSION:
@@ -172,7 +174,7 @@ class _Named:
 
     def make(self) -> Place:
         try:
-            with contextlib.suppress(FileExistsError):  # `open` says what is in the way
+            with suppress(FileExistsError):  # `open` says what is in the way
                 os.makedirs(self._path, 0o700)
         except OSError as exc:
             raise StoreFailed.because(exc, self._path) from exc
@@ -210,7 +212,7 @@ def _signature(info: os.stat_result) -> tuple[int, ...]:
 
 
 def _dump_entry(entry: dict[str, Any]) -> bytes:
-    return json.dumps(entry, separators=(",", ":")).encode()
+    return encode_json(entry, ascii_only=True).encode()
 
 
 def _dump(kernels: dict[str, bytes]) -> bytes:

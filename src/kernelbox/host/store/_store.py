@@ -13,14 +13,12 @@ A name becomes a slug, never a path. Every directory is opened relative to its p
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from kernelbox.base._errors import EXHAUSTED, StoreFailed
+from kernelbox.base._light import contextmanager, suppress
 from kernelbox.host.files._home import Home, Inside
-from kernelbox.host.files._lock import is_locked, locked, remove_left_behind
 from kernelbox.host.files._pinned import Pinned
-from kernelbox.host.store._cell_files import carry_over
 from kernelbox.host.store._kernel_directory import KernelDirectory
 from kernelbox.host.store._record_files import GONE, NEW, Records, slug_of
 from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
@@ -50,11 +48,14 @@ def open_store(config: KernelBoxConfig) -> Store:
 
         scratch = Scratch()
         return Store(Inside(scratch, ("runtime",)), os.path.join(scratch.path, "runtime"), scratch.path, None)
-    from kernelbox.host.store._registry import Registry
-
     home = Home(config.home, config.key_file)
     steps = home.steps_to(config.runtime_dir)
-    registry = Registry(config.registry_path, home)
+
+    def registry() -> Registry:
+        from kernelbox.host.store._registry import Registry  # a cell in a live kernel does not look at it
+
+        return Registry(config.registry_path, home)
+
     if steps:
         return Store(Inside(home, steps), config.runtime_dir, config.home, registry)
     root = Home(config.runtime_dir, config.key_file, private=True, setting="KERNELBOX_RUNTIME_DIR")
@@ -64,16 +65,23 @@ def open_store(config: KernelBoxConfig) -> Store:
 class Store:
     """The records in the runtime directory, and the registry that mirrors them; the memory backend has no registry."""
 
-    def __init__(self, root: Trusted, runtime_dir: str, home: str, registry: Registry | None) -> None:
+    def __init__(self, root: Trusted, runtime_dir: str, home: str, registry: Callable[[], Registry] | None) -> None:
         self.runtime_dir = runtime_dir
         self._root = Pinned(root, runtime_dir, home)
-        self._registry = registry
+        self._make_registry = registry
+        self._made_registry: Registry | None = None
         self._slugs: dict[str, frozenset[str]] = {}
         # Entries that the registry does not have yet. The first thread that gets its lock writes those of all.
         self._unlisted: dict[str, bytes] = {}
 
     def __repr__(self) -> str:
         return f"<Store {self.runtime_dir}>"
+
+    @property
+    def _registry(self) -> Registry | None:
+        if self._made_registry is None and self._make_registry is not None:
+            self._made_registry = self._make_registry()
+        return self._made_registry
 
     def directory(self, kernel_id: str) -> KernelDirectory:
         """Returns the directory of a kernel; nothing is opened yet."""
@@ -92,7 +100,7 @@ class Store:
         with self.runtime() as runtime:
             return runtime.enter(name)
 
-    @contextlib.contextmanager
+    @contextmanager
     def locking(self, *names: str) -> Iterator[None]:
         """Holds the locks of names, so that one caller at a time opens, restarts or destroys their kernels."""
         with self._locked(*map(slug_of, names)):
@@ -100,6 +108,8 @@ class Store:
 
     def is_changing(self, name: str) -> bool:
         """Tells whether a process is opening, restarting or destroying the kernel of a name."""
+        from kernelbox.host.files._lock import is_locked
+
         try:
             with self.enter(LOCKS) as locks:
                 return is_locked(locks, slug_of(name))
@@ -125,7 +135,7 @@ class Store:
 
     def read_new(self) -> None:
         """Reads the records that this process has not read yet."""
-        with contextlib.suppress(FileNotFoundError), self.runtime() as runtime:
+        with suppress(FileNotFoundError), self.runtime() as runtime:
             self._records(runtime).learn_slugs()
 
     def namesakes(self, record: KernelRecord) -> list[KernelRecord]:
@@ -149,7 +159,7 @@ class Store:
         try:
             with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
                 runtime.remove_rubbish(NEW, GONE)
-                with contextlib.suppress(FileNotFoundError, NotADirectoryError, StoreFailed, PermissionError):
+                with suppress(FileNotFoundError, NotADirectoryError, StoreFailed, PermissionError):
                     with runtime.enter(NAMES) as names:
                         names.remove_rubbish()
                 return self._records(runtime).scan()
@@ -178,16 +188,20 @@ class Store:
 
     def remake(self, record: KernelRecord) -> None:
         """Keeps a record in a new directory, because its own is lost or cannot be used."""
+        from kernelbox.host.store._cell_files import carry_over
+
         self._place_new(record, lambda runtime: self._set_aside(runtime, record.kernel_id))
-        with contextlib.suppress(OSError), self.runtime() as runtime:
-            with contextlib.suppress(OSError), runtime.enter(record.kernel_id + GONE) as gone:
+        with suppress(OSError), self.runtime() as runtime:
+            with suppress(OSError), runtime.enter(record.kernel_id + GONE) as gone:
                 with runtime.enter(record.kernel_id) as fresh:
                     carry_over(gone, fresh)
             runtime.remove_tree(record.kernel_id + GONE)
 
     def carry_cells(self, old: KernelRecord, new: KernelRecord) -> None:
         """Copies the log of a kernel's cells to the directory of another."""
-        with contextlib.suppress(OSError):
+        from kernelbox.host.store._cell_files import carry_over
+
+        with suppress(OSError):
             with self.enter(old.kernel_id) as source, self.enter(new.kernel_id) as target:
                 carry_over(source, target)
 
@@ -223,7 +237,7 @@ class Store:
             self.publish_all()
 
     def _remove_files(self, record: KernelRecord) -> None:
-        with _translated(self.directory(record.kernel_id).path), contextlib.suppress(FileNotFoundError):
+        with _translated(self.directory(record.kernel_id).path), suppress(FileNotFoundError):
             with self.runtime() as runtime:
                 self._set_aside(runtime, record.kernel_id)
                 self._records(runtime).forget_names(record)
@@ -233,12 +247,14 @@ class Store:
         gone = kernel_id + GONE
         if runtime.exists(gone):
             runtime.remove_tree(gone)  # rename(2) replaces no directory that holds anything
-        with contextlib.suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):
             runtime.rename(kernel_id, gone)
 
     def sweep(self) -> None:
         """Deletes what crashes left behind: directories half made or half removed, names that lead nowhere, locks."""
-        with contextlib.suppress(OSError), self.runtime() as runtime:
+        from kernelbox.host.files._lock import remove_left_behind
+
+        with suppress(OSError), self.runtime() as runtime:
             for entry in runtime.listdir():
                 kernel_id, dot, suffix = entry.partition(".")
                 if not is_kernel_id(kernel_id) or (not dot and self._records(runtime).is_usable(kernel_id)):
@@ -270,9 +286,13 @@ class Store:
             raise
         return runtime
 
-    @contextlib.contextmanager
+    @contextmanager
     def _locked(self, *lock_names: str) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
+        from contextlib import ExitStack  # a cell in a live kernel needs no lock
+
+        from kernelbox.host.files._lock import locked
+
+        with ExitStack() as stack:
             for attempt in range(_ATTEMPTS):
                 try:
                     with self._make() as runtime:
@@ -330,11 +350,11 @@ class Store:
             return
         self._registry.require_usable()
         if not self._registry.is_sound() and (self._registry.exists() or self._has_kernels()):
-            with contextlib.suppress(StoreFailed):  # kernels can be listed without it
+            with suppress(StoreFailed):  # kernels can be listed without it
                 self._write_registry(None)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _translated(path: str, doing: str = "write") -> Iterator[None]:
     try:
         yield

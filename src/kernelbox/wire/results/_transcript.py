@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-from collections import deque
+import binascii
 
 from kernelbox.wire._bounded import BoundedText, bound, value_limit
 from kernelbox.wire._framing import to_json
@@ -13,8 +12,11 @@ from kernelbox.wire._results import IMAGE_TYPES, ErrorInfo, OutputItem, Picture
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Iterable
     from typing import Any
+else:
+    from _collections import deque  # `collections` loads more, which every call of the command line would pay
 
 # A cell may show more than a person or a model reads: the first and the last this many outputs are kept.
 _ITEMS = 500
@@ -86,7 +88,7 @@ class Transcript:
             display_id=message.display_id or None,
         )
         for mime, blob in message.blobs.items():
-            event.data[mime] = base64.b64encode(blob).decode("ascii")
+            event.data[mime] = binascii.b2a_base64(blob, newline=False).decode("ascii")
         text = event.data.get("text/plain")
         if isinstance(text, str):
             event.text = event.data["text/plain"] = bound(text, self._limit)

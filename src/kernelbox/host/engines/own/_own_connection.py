@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import select
-import signal
-import threading
 import time
 
+from kernelbox.base._light import Lock, signal
 from kernelbox.host.engines._local import END_PATIENCE, KILL_PATIENCE, LocalConnection, end_closed
 from kernelbox.host.files._sockets import dial, peer_of
 from kernelbox.host.process._forks import forget_in_forks
@@ -50,7 +49,7 @@ class OwnConnection(LocalConnection):
         self._execution_id = ""
         self._questions: Questions | None = None
         self._unsent = bytearray()
-        self._sending = threading.Lock()
+        self._sending = Lock()
         self._killed = False
         self._heard_at = 0.0
         self._runner_key = b""
