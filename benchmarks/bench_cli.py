@@ -37,7 +37,7 @@ def rows() -> Iterator[Row]:
         taken = interleaved({**actions}, rounds=60, batch=1)
     reference = taken["pass"]
     for name, what, factor in (
-        ("exec", '`kernelbox exec --name k "1+1"`, live kernel', 4.0),
+        ("exec", '`kernelbox exec --name k "1+1"`, live kernel', 2.5),
         ("help", "`kernelbox --help`", 3.0),
         ("status", "`kernelbox status --name k`", None),
     ):
