@@ -75,6 +75,8 @@ def send_descriptors(sock: socket.socket, data: bytes, descriptors: list[int]) -
     Descriptors on their way count for the user, and a cell can have many of them. The system refuses more than our
     limit of open files, so that is raised for this moment. Cells in a sandbox can have fewer than it may be raised to.
     """
+    import socket  # only where kernels are started
+
     try:
         return socket.send_fds(sock, [data], descriptors)
     except OSError as exc:
