@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -141,6 +143,34 @@ def test_pictures_are_not_written_through_a_link_of_a_cell(home: Path, workspace
     drawn = execute(box, "from IPython.display import SVG; SVG('<svg/>')", images_dir="pictures/deeper")
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert drawn.images == []
+
+
+DRAWING = "\"from IPython.display import SVG; SVG('<svg/>')\""
+FRESH = {
+    "function": f"execute('drawing', {DRAWING}, images_dir='pictures/deeper')",
+    "another kernel": f"execute('other', {DRAWING}, images_dir='pictures')",
+    "object": f"Kernel('drawing', images_dir='pictures').execute({DRAWING})",
+    "executor": "asyncio.run(draw())",
+}
+PREAMBLE = f"""
+import asyncio
+from kernelbox import *
+async def draw():
+    async with CodeExecutor(images_dir='pictures') as executor:
+        return await executor.execute({DRAWING})
+"""
+
+
+@pytest.mark.parametrize("way", FRESH)
+def test_a_fresh_process_writes_no_pictures_through_a_link_of_a_cell(
+    way: str, home: Path, workspace: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    run(boxed("drawing"), f"import os; os.symlink({str(tmp_path / 'elsewhere')!r}, 'pictures')")
+    program = f"{PREAMBLE}drawn = {FRESH[way]}\nprint(drawn.images, 'images could not be written' in drawn.text)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=workspace, capture_output=True, text=True, check=False)
+    assert done.stdout == "[] True\n", done.stderr
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_the_home_of_another_project_in_the_directory_is_hidden_and_stays(home: Path, workspace: Path) -> None:

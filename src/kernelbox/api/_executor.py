@@ -106,6 +106,8 @@ class CodeExecutor(Handle):
         _warn_of_unused("kernels are forked in milliseconds", kernel_init_timeout=kernel_init_timeout)
         self.name = name
         self.working_dir = None if working_dir is None else Path(check_path("working_dir", working_dir))
+        if images_dir is not None:
+            kernels()  # their records tell which links are of cells
         self.images_dir = Path(choose_images_dir(images_dir))
         self.approval_timeout = check_seconds("approval_timeout", approval_timeout)
         self.approval_policy = check_policy(approval_policy)

@@ -7,10 +7,14 @@ write imports from there too, as long as the module exists; kernelbox imports fr
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
 from importlib.machinery import PathFinder
+
+from kernelbox.base._config import stores
+from kernelbox.base._errors import KernelBoxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,12 +59,25 @@ def is_in(path: str, directories: Iterable[str]) -> bool:
 
 def first_planted_link(path: str) -> str | None:
     """Returns the first link on an absolute path that cells may have made; None if there is none."""
-    at = "/"
+    at, known = "/", False
     for step in filter(None, os.path.abspath(path).split("/")):
         at = os.path.join(at, step)
-        if os.path.islink(at) and _is_theirs(_real_parent(at)):
+        if not os.path.islink(at):
+            continue
+        if not known:
+            known = True
+            _read_all_records()
+        if _is_theirs(_real_parent(at)):
             return at
     return None
+
+
+def _read_all_records() -> None:
+    """Has the stores of this process read all their records, which notes the places of their cells."""
+    for known in stores[:]:
+        with contextlib.suppress(KernelBoxError):  # a store that cannot be read says so when it is used
+            if (store := known()) is not None:
+                store.all()
 
 
 def _is_theirs(path: str) -> bool:

@@ -11,13 +11,23 @@ from kernelbox.wire._values import dataclass
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, Literal
+    from typing import Any, Literal, Protocol
+    from weakref import ref
 
     from kernelbox.base._limits import Limits
 
     EngineName = Literal["kernelbox", "jupyter"]
 
+    class ReadsRecords(Protocol):
+        """What can read all records of a home."""
+
+        def all(self) -> object: ...
+
+
 DEFAULT_HOME = ".kernelbox"
+
+# The stores of this process. Their records tell where cells can write; `_cell_places.py` reads them at a link.
+stores: list[ref[ReadsRecords]] = []
 
 # Characters of each text in a result by default; of a longer text, the head and the tail are kept.
 # KERNELBOX_OUTPUT_CHAR_LIMIT changes it for the functions, the command line and the HTTP service.

@@ -14,7 +14,9 @@ A name becomes a slug, never a path. Every directory is opened relative to its p
 from __future__ import annotations
 
 import os
+from _weakref import ref  # `weakref` takes longer to import
 
+from kernelbox.base._config import stores
 from kernelbox.base._errors import EXHAUSTED, StoreFailed
 from kernelbox.base._light import contextmanager, suppress
 from kernelbox.host.files._home import Home, Inside
@@ -73,6 +75,7 @@ class Store:
         self._slugs: dict[str, frozenset[str]] = {}
         # Entries that the registry does not have yet. The first thread that gets its lock writes those of all.
         self._unlisted: dict[str, bytes] = {}
+        stores.append(ref(self, stores.remove))
 
     def __repr__(self) -> str:
         return f"<Store {self.runtime_dir}>"
