@@ -26,11 +26,10 @@ TOOLS = (
 # Each dependency is used by one of these: IPython and traitlets, comm, matplotlib-inline, Pillow, prompt_toolkit and
 # Pygments, then the packages of the HTTP service.
 DEFAULT_TESTS = (
-    *("tests/engine/test_queries.py", "tests/engine/test_tracebacks.py", "tests/engine/test_notebook.py"),
-    *("tests/engine/test_front_end_magics.py", "tests/executor/test_execute.py"),
+    *("tests/engine/test_queries.py", "tests/engine/test_notebook.py", "tests/engine/test_front_end_magics.py"),
     *("tests/sandbox/test_inside.py::test_what_is_stored_lasts_from_cell_to_cell", "tests/wire/test_readable.py"),
-    *("tests/cli/test_console.py", "tests/server/test_execution.py", "tests/server/test_streams.py"),
-    *("tests/server/test_documentation_pages.py", "tests/server/test_protocol.py", "tests/server/test_looking.py"),
+    *("tests/cli/test_console.py", "tests/server/test_streams.py", "tests/server/test_documentation_pages.py"),
+    "tests/server/test_looking.py",
 )
 # mcp, jupyter_client and ipykernel, opentelemetry.
 ALL_TESTS = (
@@ -46,7 +45,8 @@ def main() -> int:
             environment, tests = Path(scratch, part), {"default": DEFAULT_TESTS, "all": ALL_TESTS}[part]
             python = build(uv, environment, ["--extra", "all"] if part == "all" else [])
             # A process for each processor; whole files stay together, as in `make test`.
-            pytest = [python, "-m", "pytest", "-q", "-m", "not slow", "--numprocesses=auto", "--dist=loadfile"]
+            pytest = [python, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
+            pytest += ["--numprocesses=auto", "--dist=loadfile"]
             if subprocess.run([*pytest, *tests], cwd=ROOT, check=False).returncode:
                 print(f"the tests above failed with these versions:\n{(environment / 'lowest.txt').read_text()}")
                 return 1

@@ -73,6 +73,19 @@ def test_the_bootstrap_trusts_what_the_system_trusts_unless_it_has_no_certificat
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_default_install_works_with_the_lowest_versions_that_it_allows() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/lowest_versions.py", "default"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 class TestDefaultInstall:
     def test_it_has_at_most_45_packages(self, default_install: Path) -> None:
