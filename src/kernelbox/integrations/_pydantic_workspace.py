@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import math
+import contextlib
 import os
 
 from pydantic_ai.workspaces import CommandResult, WorkspaceRef, WorkspaceTimeoutError, WorkspaceUnavailableError
 
 from kernelbox.api._async_kernel import AsyncKernel
 from kernelbox.api._fresh_shell import NO_LIMIT, fresh_shell
-from kernelbox.base._errors import KernelDied, KernelNotFound
+from kernelbox.base._errors import KernelNotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,12 +26,8 @@ class KernelboxWorkspaceBackend:
 
     def __init__(self, cwd: str, *, ref: WorkspaceRef | None = None, sandbox: Any = True, **options: Any) -> None:
         self._options = {"cwd": os.path.realpath(cwd), "sandbox": sandbox, **options, "output_char_limit": 0}
-        self._ref, self._opening, self._busy = ref, asyncio.Lock(), asyncio.Lock()
-        self._others: dict[str, AsyncKernel] = {}
-
-    @property
-    def ref(self) -> WorkspaceRef | None:
-        return self._ref
+        self.ref, self._opening, self._busy = ref, asyncio.Lock(), asyncio.Lock()
+        self._others: list[AsyncKernel] = []
 
     async def working_dir(self) -> str:
         await self._kernel()
@@ -47,25 +43,18 @@ class KernelboxWorkspaceBackend:
     ) -> CommandResult:
         if isinstance(command, str) != shell:
             raise TypeError("use a string with shell=True, or a sequence without")
-        if timeout is not None and not 0 < timeout < math.inf:
+        if timeout is not None and not 0 < timeout < float("inf"):
             raise ValueError("timeout must be a positive finite number or None")
         line = fresh_shell(command, str(self._options["cwd"]), env)
         kernel = await self._kernel()
-        if self._busy.locked():
-            async with AsyncKernel(**self._options) as other:
-                self._others[other.name] = other
-                try:
-                    return await self._execute(other, line, timeout)
-                finally:
-                    del self._others[other.name]
-        async with self._busy:
-            return await self._execute(kernel, line, timeout)
-
-    async def _execute(self, kernel: AsyncKernel, line: str, seconds: float | None) -> CommandResult:
-        try:
-            done = await kernel.execute(line, language="bash", timeout=seconds or NO_LIMIT)
-        except (KernelDied, KernelNotFound) as exc:
-            raise WorkspaceUnavailableError(str(exc)) from exc
+        async with contextlib.AsyncExitStack() as held:
+            if self._busy.locked():
+                kernel = await held.enter_async_context(AsyncKernel(**self._options))
+                self._others.append(kernel)
+                held.callback(self._others.remove, kernel)
+            else:
+                await held.enter_async_context(self._busy)
+            done = await kernel.execute(line, language="bash", timeout=timeout or NO_LIMIT)
         if done.status == "timeout":
             raise WorkspaceTimeoutError("the command took too long", stdout=done.stdout, stderr=done.stderr)
         if done.exit_code is None:
@@ -75,18 +64,16 @@ class KernelboxWorkspaceBackend:
     async def _kernel(self) -> AsyncKernel:
         """Opens the kernel at first; later, or with a ref, only finds it."""
         async with self._opening:
-            if self._ref is None:
-                name = f"workspace-{os.urandom(8).hex()}"
-                self._ref = WorkspaceRef(provider="kernelbox", id=name)
-                await AsyncKernel(name, **self._options).start()
-        kernel = AsyncKernel(self._ref.id, **self._options)
+            if self.ref is None:
+                self.ref = WorkspaceRef(provider="kernelbox", id=f"workspace-{os.urandom(8).hex()}")
+                await AsyncKernel(self.ref.id, **self._options).start()
         try:
-            return await kernel.refresh()
+            return await AsyncKernel(self.ref.id, **self._options).refresh()
         except KernelNotFound as exc:
             raise WorkspaceUnavailableError(str(exc)) from exc
 
     async def destroy(self) -> None:
         """Ends the kernels; commands that run fail with WorkspaceUnavailableError."""
-        if self._ref is not None:
-            await AsyncKernel(self._ref.id).destroy()
-        await asyncio.gather(*(other.destroy() for other in self._others.values()))
+        if self.ref is not None:
+            await AsyncKernel(self.ref.id).destroy()
+        await asyncio.gather(*(other.destroy() for other in self._others))

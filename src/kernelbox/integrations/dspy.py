@@ -16,15 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# How a cell hands over its answer: SUBMIT keeps it in a variable, and ends the cell.
+# How a cell hands over its answer: SUBMIT keeps it in a variable, and ends the cell. `_fields` are its names.
 _SUBMIT = """
 class _Submitted(BaseException): pass
 def SUBMIT(*args, **named):
     global _submitted
-    fields = {fields!r}
-    if not fields: named = named or {{"output": args[0]}}
-    elif args: named = {{**dict(zip(fields, args)), **named}}
-    _submitted = named
+    _submitted = {**dict(zip(_fields or ["output"], args)), **named}
     raise _Submitted()
 """
 
@@ -46,20 +43,17 @@ class KernelboxInterpreter:
         self.tools, self.output_fields = dict(tools or {}), output_fields
         self._options = options
         self._kernel: Kernel | None = None
-        self._known: list[str] | None = None
 
     def start(self) -> None:
         if self._kernel is None:
             self._kernel = Kernel(**self._options)
+            self._run(self._kernel, _SUBMIT)
 
     def execute(self, code: str, variables: dict[str, Any] | None = None) -> Any:
         self.start()
         assert self._kernel is not None
         fields = [field["name"] for field in self.output_fields or []]
-        if self._known != fields:
-            self._run(self._kernel, _SUBMIT.format(fields=fields))
-            self._known = fields
-        for name, value in (variables or {}).items():
+        for name, value in {"_fields": fields, **(variables or {})}.items():
             self._kernel.set(name, value)
         return self._run(self._kernel, code)
 
@@ -79,4 +73,4 @@ class KernelboxInterpreter:
     def shutdown(self) -> None:
         if self._kernel is not None:
             self._kernel.destroy()
-            self._kernel = self._known = None
+            self._kernel = None

@@ -16,8 +16,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from kernelbox.wire._results import ExecutionResult
-
 # The names that are neither modules nor packages in the kernel: smolagents uses both kinds.
 _MISSING = """(lambda names, has: [name for name in names if name.lower() not in has and
 __import__('importlib.util').util.find_spec(name.partition('.')[0]) is None])({!r},
@@ -36,19 +34,26 @@ class KernelboxExecutor(RemotePythonExecutor):
         **options: Any,
     ) -> None:
         super().__init__(additional_imports or [], logger or AgentLogger(), allow_pickle)
+        self.pictures: list[Image.Image] = []
         self.kernel = Kernel(**options)
         wanted = [name for name in self.additional_imports if name != "*"]
         self.installed_packages = self.install_packages(wanted)
 
     def run_code_raise_errors(self, code: str) -> CodeOutput:
         result = self.kernel.execute(code)
+        self.pictures = [_read(path) for path in result.images]
         logs = result.stdout + result.stderr
         if result.error is None:
-            return CodeOutput(output=_value(result), logs=logs, is_final_answer=False)
+            value = result.value if result.value is not None else [result.return_value, *self.pictures][-1]
+            return CodeOutput(output=value, logs=logs, is_final_answer=False)
         if result.error.ename == self.FINAL_ANSWER_EXCEPTION:
             answer = self._deserialize_final_answer(result.error.evalue, self.allow_pickle)
             return CodeOutput(output=answer, logs=logs, is_final_answer=True)
         raise AgentError(str(result), self.logger)
+
+    def show_pictures(self, step: Any, agent: Any = None) -> None:
+        """Has the model see the pictures of a step: `CodeAgent(step_callbacks=[executor.show_pictures])`."""
+        step.observations_images, self.pictures = self.pictures, []
 
     def install_packages(self, additional_imports: list[str]) -> list[str]:
         """Installs what the kernel does not have."""
@@ -62,11 +67,6 @@ class KernelboxExecutor(RemotePythonExecutor):
         self.kernel.stop()
 
 
-def _value(result: ExecutionResult) -> Any:
-    """Returns the last expression: as a value if it is JSON, as a picture if it is one, or as text."""
-    if result.value is not None:
-        return result.value
-    if result.images:
-        with Image.open(result.images[-1]) as picture:
-            return picture.copy()
-    return result.return_value
+def _read(path: str) -> Image.Image:
+    with Image.open(path) as picture:
+        return picture.copy()
