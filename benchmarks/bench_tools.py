@@ -1,4 +1,4 @@
-"""Tools called from cells: what the way through kernel and gate adds to a call, imports, generation."""
+"""Tools and functions of the host called from cells: what the way through kernel and gate adds, imports, generation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from mcp import Client, StdioServerParameters
 
 from benchmarks._measure import Row, percentile, scaled, show
-from kernelbox import CodeExecutor, generate_mcp_sources
+from kernelbox import CodeExecutor, Kernel, generate_mcp_sources
 
 _TESTS = Path(__file__).parent.parent / "tests" / "tools"
 SERVER = str(_TESTS / "server.py")
@@ -34,6 +34,16 @@ for _ in range({count}):
 print(taken)
 """
 
+_FUNCTION = """
+import time
+taken = []
+for number in range({count}):
+    began = time.perf_counter()
+    add(number, 1)
+    taken.append(time.perf_counter() - began)
+taken
+"""
+
 _IMPORT = """
 import time
 began = time.perf_counter()
@@ -48,6 +58,7 @@ def rows() -> Iterator[Row]:
         os.chdir(directory)
         try:
             yield from asyncio.run(_rows())
+            yield from _rows_of_functions()
         finally:
             os.chdir(here)
 
@@ -102,6 +113,33 @@ async def _rows() -> list[Row]:
             ok=percentile(generated, 50) <= 2,
         ),
     ]
+
+
+def _rows_of_functions() -> Iterator[Row]:
+    def add(one: int, other: int) -> int:
+        return one + other
+
+    with Kernel(tools=[add]) as kernel:
+        taken: dict[str, list[float]] = {"call": [], "cell": []}
+        for _ in range(scaled(20)):
+            taken["call"] += kernel.execute(_FUNCTION.format(count=25)).value
+            for _ in range(10):
+                began = time.perf_counter()
+                kernel.execute("1+1")
+                taken["cell"].append(time.perf_counter() - began)
+        many = scaled(1000)
+        thousand = sum(kernel.execute(_FUNCTION.format(count=many)).value)
+    calls, cells = sorted(taken["call"]), sorted(taken["cell"])
+    ratio = percentile(calls, 50) / percentile(cells, 50)
+    yield Row(
+        "a function of the host called from a cell",
+        show(calls),
+        f"a cell 1+1 {show(cells)}",
+        f"{ratio:.2f} ×",
+        "≤ 3 ms",
+        percentile(calls, 50) <= 0.003,
+    )
+    yield Row(f"{many:,} such calls in a loop", f"{thousand:.1f} s")
 
 
 async def _generate_fifteen() -> float:
