@@ -168,7 +168,6 @@ def encode_json(
     value: object,
     *,
     ascii_only: bool = False,
-    allow_nan: bool = True,
     separators: tuple[str, str] = (":", ","),
     sort_keys: bool = False,
 ) -> str:
@@ -178,10 +177,10 @@ def encode_json(
     and so change what its client is asked.
     """
     quote = encode_basestring_ascii if ascii_only else encode_basestring
-    return "".join(make_encoder({}, _refuse, quote, None, *separators, sort_keys, False, allow_nan)(value, 0))
+    return "".join(make_encoder({}, refuse, quote, None, *separators, sort_keys, False, True)(value, 0))
 
 
-def _refuse(value: object) -> Any:
+def refuse(value: object) -> Any:
     raise TypeError(f"{type_name(value)} is not JSON serializable")
 
 
