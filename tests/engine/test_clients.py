@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.support.cells import DEADLINE, Running, connected, eventually, parent_of, run, stopped, until_queued, value
 
-from kernelbox import KernelRecord, execute, get_or_create, interrupt, list_kernels, stream
+from kernelbox import KernelRecord, execute, get_or_create, interrupt, list_kernels, restart, status, stream
 from kernelbox.host.engines.own._own_connection import OwnConnection
 from kernelbox.wire._messages import Answer, Ask, Done, Execute, Interrupt, Message, Output
 
@@ -65,6 +65,27 @@ def test_processes_share_a_kernel_and_each_gets_its_own_output(kernel: KernelRec
         seen = json.loads(client.communicate(timeout=DEADLINE)[0])
         assert seen == [[f"{number}-{turn}\n", f"'{number}'"] for turn in range(30)]
     assert value(kernel, "total") == "120"
+
+
+def test_a_cell_opens_no_file_however_its_kernel_is_named(
+    kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = KernelRecord.from_dict(status(kernel.name).to_dict())
+    restart(kernel.name)
+    ways: list[KernelRecord | str] = [status(kernel.name), kernel.name, kernel.kernel_id, old]
+    assert old.pid != status(kernel.name).pid
+    for way in ways:
+        run(way, "1")
+    opened, really_open = [], os.open
+
+    def note(path: Any, *args: Any, **options: Any) -> int:
+        opened.append(path)
+        return really_open(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", note)
+    for way in ways:
+        run(way, "1")
+        assert opened == [], way
 
 
 def test_executions_run_in_the_order_in_which_they_came(kernel: KernelRecord) -> None:

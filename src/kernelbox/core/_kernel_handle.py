@@ -324,18 +324,24 @@ class ConnectionPool(Handle):
     def take(self, record: KernelRecord) -> Connection | None:
         """Returns a connection to the process that the record names, None if none is kept."""
         kept = self._idle.get(record.kernel_id)
-        while kept:
+        others, found = [], None
+        while kept and found is None:
             try:
                 process, connection = kept.pop()
             except IndexError:
                 break  # another thread took the last
-            if process == (record.pid, record.start_time) and connection.idle:
-                return connection
-            connection.close()
-        return None
+            if not connection.idle:
+                connection.close()
+            elif process == (record.pid, record.start_time):
+                found = connection
+            else:
+                others.append((process, connection))  # the record may be from before a restart
+        if kept is not None:
+            kept.extend(others)
+        return found
 
     def take_named(self, name: str) -> tuple[KernelRecord, Connection] | None:
-        """Returns the kernel that a name was last used for, with a connection.
+        """Returns the kernel that a name or an id was last used for, with a connection.
 
         None if no connection is kept, or if the runtime directory has been replaced; the name is then looked up again.
         """
@@ -345,7 +351,7 @@ class ConnectionPool(Handle):
         return record, connection
 
     def remember(self, name: str, record: KernelRecord) -> None:
-        """Keeps the record of a name as long as connections to its kernel are kept."""
+        """Keeps the record of a name or an id as long as connections to its kernel are kept."""
         if (place := self._place()) is not None:
             self._named[name] = record, place
 

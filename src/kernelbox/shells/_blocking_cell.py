@@ -99,7 +99,12 @@ def _find(here: Kernels, kernel: KernelRecord | str, new: KernelOptions) -> tupl
         handle = KernelHandle(here, kernel)
         if (connection := handle.take_pooled()) is not None:
             return handle, connection
-        return KernelHandle(here, here.follow(kernel)), None
+        if (found := here.pool.take_named(kernel.kernel_id)) is not None:  # it was restarted since
+            return KernelHandle(here, found[0]), found[1]
+        record = here.follow(kernel)
+        if record.alive:
+            here.pool.remember(record.kernel_id, record)
+        return KernelHandle(here, record), None
     name = check_key(kernel)
     if (found := here.pool.take_named(name)) is not None:
         return KernelHandle(here, found[0]), found[1]
@@ -107,8 +112,8 @@ def _find(here: Kernels, kernel: KernelRecord | str, new: KernelOptions) -> tupl
         record = here.settled(name) or here.get(name)
     else:
         record = here.use(name, new)
-        if record.alive:
-            here.pool.remember(name, record)
+    if record.alive:
+        here.pool.remember(name, record)
     handle = KernelHandle(here, record)
     return handle, handle.take_pooled()
 
