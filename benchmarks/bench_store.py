@@ -6,10 +6,11 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import kernelbox
-from benchmarks._measure import Row, percentile, scaled, show, times
+from benchmarks._measure import Row, interleaved, percentile, scaled, show, times
 
 _THREADS = 8
 
@@ -19,6 +20,7 @@ def rows() -> Iterator[Row]:
     os.environ["KERNELBOX_PRELOAD"] = ""
     kernelbox.get_or_create("warm")
     yield from _get()
+    yield from _names()
     yield from _cycles()
     yield from _crowd()
 
@@ -26,6 +28,19 @@ def rows() -> Iterator[Row]:
 def _get() -> Iterator[Row]:
     taken = times(lambda: kernelbox.get_or_create("warm"), 2000)
     yield Row("`get_or_create` of an existing kernel", show(taken), "", "", "≤ 1 ms", percentile(taken, 50) <= 0.001)
+
+
+def _names() -> Iterator[Row]:
+    """Runs a cell by a kernel's record, its name, its id, and by a record from before a restart."""
+    old = kernelbox.status("warm")
+    kernelbox.restart("warm")
+    record = kernelbox.status("warm")
+    ways = {"record": record, "name": "warm", "id": record.kernel_id, "record from before a restart": old}
+    taken = interleaved({way: partial(kernelbox.execute, key, "1+1") for way, key in ways.items()}, rounds=60, batch=10)
+    for way in list(ways)[1:]:
+        ratio = percentile(taken[way], 50) / percentile(taken["record"], 50)
+        reference = f"by record {show(taken['record'])}"
+        yield Row(f"`1+1` by {way}", show(taken[way]), reference, f"{ratio:.2f} ×", "≤ 1.1 ×", ratio <= 1.1)
 
 
 def _cycles() -> Iterator[Row]:
@@ -52,13 +67,21 @@ def _cycle(number: int) -> None:
 def _crowd() -> Iterator[Row]:
     """Opens many kernels, lists them, and asks every one of them."""
     live, listed = scaled(2000), scaled(1000)
+    part = max(1, live // 20)
     names = [f"crowd-{number}" for number in range(live)]
-    began = time.perf_counter()
     with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(kernelbox.get_or_create, names[:listed]))
+
+        def open_all(names: list[str]) -> tuple[float, float]:
+            """Returns how long opening took, and the processor time of this process for each kernel."""
+            began, used = time.perf_counter(), time.process_time()
+            list(pool.map(kernelbox.get_or_create, names))
+            return time.perf_counter() - began, (time.process_time() - used) / max(1, len(names))
+
+        first, middle = open_all(names[:part]), open_all(names[part:listed])
         listing = times(kernelbox.list_kernels, 10)
-        list(pool.map(kernelbox.get_or_create, names[listed:]))
-        opened = time.perf_counter() - began
+        measuring = times(lambda: kernelbox.list_kernels(usage=True), 3)
+        more, last = open_all(names[listed:-part]), open_all(names[-part:])
+        opened = sum(each[0] for each in (first, middle, more, last))
         found = times(lambda: kernelbox.get_or_create("warm"), 500)
         answers = list(pool.map(_ask, names))
     right = sum(answers)
@@ -67,6 +90,17 @@ def _crowd() -> Iterator[Row]:
         show(listing),
         "",
         f"{percentile(listing, 50) / listed * 1e6:.0f} µs each",
+        "≤ 120 µs each",
+        percentile(listing, 50) / listed <= 120e-6,
+    )
+    yield Row(
+        "the same with `usage=True`", show(measuring), "", f"{percentile(measuring, 50) / listed * 1e6:.0f} µs each"
+    )
+    yield Row(
+        f"processor time to open a kernel beside {live - part:,}",
+        f"{last[1] * 1e3:.1f} ms",
+        f"the first {part:,}: {first[1] * 1e3:.1f} ms",
+        f"{last[1] / first[1]:.2f} ×",
     )
     yield Row(
         f"`get_or_create` of an existing kernel among {live:,}",

@@ -195,17 +195,23 @@ def destroy(name: KernelRecord | str) -> bool:
 
 
 @suggest_arguments
-def list_kernels(*, all_homes: bool = False) -> list[KernelRecord]:
-    """Returns all kernels, oldest first, with what each uses.
+def list_kernels(*, all_homes: bool = False, usage: bool = False) -> list[KernelRecord]:
+    """Returns all kernels, oldest first.
 
-    With `all_homes` they are those of every home of this user on this machine, as objects that know their home.
+    With `all_homes` they are those of every home of this user on this machine, as objects that know their home. With
+    `usage` each record says what its kernel uses, which takes several times as long.
     """
     from kernelbox.core._every_kernel import list_all
-    from kernelbox.host.engines._limiting import measured
 
-    if not all_homes:
-        return measured(list_all(kernels()))
-    return [*measured([kernel for here in kernels_of_all_homes() for kernel in _objects(here)])]
+    if all_homes:
+        found = [kernel for here in kernels_of_all_homes() for kernel in _objects(here)]
+    else:
+        found = list_all(kernels())
+    if usage:
+        from kernelbox.host.engines._limiting import measured
+
+        measured(found)
+    return found
 
 
 def _objects(here: Kernels) -> list[KernelRecord]:

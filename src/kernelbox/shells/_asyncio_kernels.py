@@ -340,22 +340,22 @@ class AsyncKernels(Handle):
         return settled
 
     def _create(self, name: str, options: KernelOptions) -> KernelRecord:
-        self._require_room()
+        self._require_room(None)
         return self._kernels.create(name, options, as_it_is=True)  # the directory is this face's own, for new names
 
     def _use(self, name: str, options: KernelOptions) -> KernelRecord:
-        if self._most and self._kernels.find(name) is None:
-            self._require_room()
+        self._require_room(name)
         return self._kernels.use(name, options)
 
-    def _require_room(self) -> None:
-        if self._most and self._kernels.store.count() >= self._most:
+    def _require_room(self, name: str | None) -> None:
+        """Raises LimitReached if there are as many kernels as there may be, and none of them has the name."""
+        full = self._most and self._kernels.store.count() >= self._most
+        if full and (name is None or self._kernels.find(name) is None):
             sentence = f"there are {self._most:,} kernels, which is the limit; destroy one, or use one of them"
             raise LimitReached(sentence, of_server=True, retry_after=_FULL_PATIENCE)
 
     def _open(self, name: str, options: KernelOptions) -> KernelRecord:
-        if self._most and self._kernels.find(name) is None:
-            self._require_room()
+        self._require_room(name)
         return self._kernels.get_or_create(name, options, as_it_is=True)
 
     def _restart(self, key: str) -> KernelRecord:

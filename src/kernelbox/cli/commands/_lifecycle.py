@@ -87,7 +87,7 @@ def show_all(options: Namespace) -> int:
 
 def _show_everywhere(options: Namespace) -> int:
     """Shows the kernels of all homes, each with the home that its name belongs to."""
-    found = _sync.list_kernels(all_homes=True)
+    found = _sync.list_kernels(all_homes=True, usage=True)
     homes = [record.home if isinstance(record, Kernel) else "" for record in found]
     if options.pretty:
         from kernelbox.cli.terminal._tables import show_table

@@ -101,6 +101,8 @@ class Place(Owner):
         # Not by our own descriptor: threads and templates share its position, so each would see a part of the entries.
         fd = os.open(".", _DIRECTORY, dir_fd=self.fd)
         try:
+            if most is None:
+                return os.listdir(fd)
             with os.scandir(fd) as entries:
                 return [entry.name for entry in islice(entries, most)]
         finally:

@@ -73,7 +73,8 @@ class Registry:
         """Tells whether the registry can be read."""
         try:
             with self._root.open() as place:
-                self._parse(place)
+                if not self._is_ours(place):
+                    self._parse(place)
         except (OSError, ValueError, RecursionError, MemoryError):
             return False
         return True
@@ -101,22 +102,27 @@ class Registry:
             if not self._is_named:
                 place.remove_rubbish(of=self._name)
             shown = self._shown(place)
-            entries = {
-                kernel_id: known.get(kernel_id) or shown.get(kernel_id) or entry_of(kernel_id) for kernel_id in ids
+            present = {
+                kernel_id: entry
+                for kernel_id in ids
+                if (entry := known.get(kernel_id) or shown.get(kernel_id) or entry_of(kernel_id)) is not None
             }
-            present = {kernel_id: entry for kernel_id, entry in entries.items() if entry is not None}
             if shown != present or not place.exists(self._name):  # another process may have done it meanwhile
                 place.replace(self._name, _dump(present))
                 self._written = _signature(place.stat(self._name)), present
 
     def _shown(self, place: Place) -> dict[str, bytes]:
         """Returns the registry's entry for each kernel."""
-        if self._written is not None and place.exists(self._name):
-            signature, entries = self._written
-            if _signature(place.stat(self._name)) == signature:
-                return entries
+        if self._written is not None and self._is_ours(place):
+            return self._written[1]
         shown = self._read_or_set_aside(place)
         return {kernel_id: _dump_entry(entry) for kernel_id, entry in shown.items() if _is_flat(entry)}
+
+    def _is_ours(self, place: Place) -> bool:
+        """Tells whether the file is the one that this process wrote last."""
+        if self._written is None or not place.exists(self._name):
+            return False
+        return _signature(place.stat(self._name)) == self._written[0]
 
     def _read_or_set_aside(self, place: Place) -> dict[str, Any]:
         """Returns the registry's entries. A registry that is not valid is set aside, and has no entries."""

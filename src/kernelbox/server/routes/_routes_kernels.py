@@ -39,10 +39,14 @@ async def create_kernel(body: KernelCreate, request: Request) -> KernelModel:
 @router.get("/kernels", tags=["Kernels"], summary="List the kernels, oldest first")
 @needs("read")
 async def list_kernels(
-    request: Request, refresh: bool = Query(False, description="ask each for a sign of life")
+    request: Request,
+    refresh: bool = Query(False, description="ask each for a sign of life"),
+    usage: bool = Query(False, description="measure what each uses, which takes longer"),
 ) -> KernelList:
     kernels = kernels_of(request)
-    records = await kernels.measured(await kernels.all())
+    records = await kernels.all()
+    if usage:
+        await kernels.measured(records)
     if refresh:
         live = [record for record in records if record.alive]
         answers = await asyncio.gather(*map(kernels.answers, live))  # one that is stuck takes seconds
