@@ -8,7 +8,8 @@ result = execute(kernel, "x = [1, 2, 3]\nsum(x)")
 print(result.status)  # success
 print(result.return_value)  # 6
 
+# The kernel remembers x.
 result = execute(kernel, "x.append(4)\nsum(x)")
-print(result.return_value)  # 10: the kernel remembers x
+print(result.return_value)  # 10
 
 destroy("agent-sandbox")

@@ -28,14 +28,13 @@ def test_the_python_blocks_of_a_page_run_and_print_what_their_comments_say(
     programs = [block.code for block in blocks(page) if block.language == "python" and not block.excuse]
     if not programs:
         return
-    env = {**os.environ, "KERNELBOX_HOME": str(home)}
     done = subprocess.run(
         [sys.executable, RUNNER],
         input=json.dumps(programs),
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env=env,
+        env=environment(home),
         check=True,
     )
 
@@ -47,8 +46,7 @@ def test_the_python_blocks_of_a_page_run_and_print_what_their_comments_say(
 
 @pytest.mark.parametrize("page", landing_pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_commands_of_a_page_print_what_it_shows(page: Path, home: Path, tmp_path: Path) -> None:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {**os.environ, "KERNELBOX_HOME": str(home), "PATH": path}
+    env = environment(home)
     for block in blocks(page):
         if block.language != "console" or block.excuse:
             continue
@@ -59,6 +57,12 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Path, home: Path, tmp_
             )
             for line in filter(None, shown.splitlines()):
                 assert re.search(_pattern(line), f"{done.stdout}{done.stderr}"), f"{command}\n{done}"
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Returns an environment whose first programs are those of this one, `kernelbox` among them."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "KERNELBOX_HOME": str(home), "PATH": path}
 
 
 def _pattern(text: str) -> str:

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import kernelbox
+from tests.support.command_line import on_screen
 from tests.support.sandbox import needs_linux
 
 pytestmark = [needs_linux, pytest.mark.usefixtures("home")]
@@ -24,8 +24,7 @@ def test_the_five_minutes_print_what_the_page_shows(workspace: Path) -> None:
     assert len(steps) == 8
     for step in steps:
         command, *shown = step.splitlines()
-        done = kernelbox(*shlex.split(command)[1:])
-        said = f"{done.stdout}\n{done.stderr}".splitlines()
+        said = on_screen(*shlex.split(command)[1:], NO_COLOR="1")[1].splitlines()
         for line in shown:
             pattern = re.escape(line).replace("…", ".*")
             assert any(re.fullmatch(pattern, each) for each in said), (command, said)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 # A fenced block, with the excuse above it if it cannot run here.
-_BLOCK = re.compile(r"(?:^<!-- not run: (.+) -->\n+)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"(?:^<!-- not run: ([^\n]+) -->\n+)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
