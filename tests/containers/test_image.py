@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,10 +57,15 @@ def count_dead():
 
 @dataclass(frozen=True)
 class Image:
-    """An image, mounted at `root`, and what it says of itself."""
+    """An image, mounted at `root`, and what it says of itself.
+
+    The image with the data stack, mounted at `data`, was built after it, as the log says.
+    """
 
     root: str
     config: dict[str, Any]
+    data: str
+    log: str
 
     @property
     def command(self) -> list[str]:
@@ -85,10 +91,13 @@ def image() -> Iterator[Image]:
         base = buildah("from", "scratch")
         buildah("add", "--quiet", base, f"{folder}/base.tar", "/")
         buildah("commit", "--quiet", "--rm", base, "docker.io/library/debian:trixie-slim")
-        options = ["--pull-never", "--isolation=chroot", "--layers=false", "--format=docker", "--network=host"]
-        buildah("build", *options, *certificates(folder), "--tag=kernelbox", str(ROOT))
+        options = ["--pull-never", "--isolation=chroot", "--layers", "--format=docker", "--network=host"]
+        options += certificates()
+        for name in ("kernelbox", "data"):
+            log = buildah("build", *options, f"--target={name}", f"--tag={name}", str(ROOT))
         config = json.loads(buildah("inspect", "--type=image", "kernelbox"))["Docker"]["config"]
-        yield Image(buildah("mount", buildah("from", "--pull-never", "kernelbox")), config)
+        root, data = (buildah("mount", buildah("from", "--pull-never", name)) for name in ("kernelbox", "data"))
+        yield Image(root, config, data, log)
     finally:
         with contextlib.suppress(subprocess.CalledProcessError):
             buildah("umount", "--all")
@@ -101,13 +110,11 @@ def give_up(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-def certificates(folder: Path) -> list[str]:
-    """Returns options that let pip in the build trust what this machine trusts: it may stand behind a proxy."""
-    trusted = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE")
-    if not trusted:
-        return []
-    (folder / "pip.conf").write_text("[global]\ncert = /etc/trusted.crt\n")
-    return [f"--volume={folder}/pip.conf:/etc/pip.conf:ro", f"--volume={trusted}:/etc/trusted.crt:ro"]
+def certificates() -> list[str]:
+    """Returns options that let the build trust what this machine trusts: it may stand behind a proxy."""
+    private = [path.read_text() for path in sorted(Path("/usr/local/share/ca-certificates").rglob("*.crt"))]
+    index = os.environ.get("PIP_INDEX_URL")
+    return [f"--build-arg=CERTIFICATE={''.join(private)}", *([f"--build-arg=PIP_INDEX_URL={index}"] if index else [])]
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -235,6 +242,24 @@ def test_a_container_without_a_token_does_not_start(image: Image, workspace: Pat
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 1
     assert "set KERNELBOX_TOKEN" in json.loads(done.stdout)["error"]
+
+
+def test_pip_installs_in_the_workspace_what_the_next_cell_imports(image: Image, workspace: Path) -> None:
+    with zipfile.ZipFile(workspace / "tiny-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny.py", "size = 1\n")
+        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("tiny-1.0.dist-info/RECORD", "")
+    with running(image, workspace) as container:
+        container.execute("%pip install --quiet --no-index /workspace/tiny-1.0-py3-none-any.whl")
+        assert container.execute("import tiny; tiny.size") == "1"
+        assert container.execute("tiny.__file__") == "'/workspace/.packages/tiny.py'"
+
+
+def test_the_data_stack_is_a_target_that_takes_the_rest_from_the_cache(image: Image) -> None:
+    (packages,) = Path(image.data).glob("opt/kernelbox/lib/python3*/site-packages")
+    assert {"kernelbox", "numpy", "pandas", "matplotlib", "plotly"} <= {path.name for path in packages.iterdir()}
+    assert image.log.count("Using cache") > 10
 
 
 def test_a_container_that_is_stopped_ends_in_good_order_and_leaves_no_dead_process_meanwhile(
