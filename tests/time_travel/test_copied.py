@@ -144,6 +144,15 @@ def test_an_open_file_has_a_position_of_its_own_in_each_copy(here: KernelRecord,
         assert value(here, "file.readline()") == r"b'1\n'"
 
 
+def test_objects_are_looked_at_for_unwritten_text_only_if_a_file_is_open_for_writing(here: KernelRecord) -> None:
+    run(here, "import gc\nlooks = []\ngc.get_objects = lambda: looks.append('a look') or []")
+    checkpoint(here)
+    assert value(here, "looks") == "[]"
+    run(here, "file = open('t.txt', 'w')")
+    checkpoint(here)
+    assert value(here, "looks") == "['a look']"
+
+
 def test_what_was_written_and_not_flushed_is_written_once(here: KernelRecord, tmp_path: Path) -> None:
     run(here, "log = open('log', 'a'); _ = log.write('once ')")
     checkpoint(here)

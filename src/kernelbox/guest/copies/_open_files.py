@@ -56,14 +56,17 @@ class UserFiles:
     def __init__(self, own: set[int]) -> None:
         self.reasons: list[str] = []
         self._opened: list[_Opened] = []
+        own_files = _identify_files(own)
         for name in os.listdir("/proc/self/fd"):
             if int(name) not in own:
                 with contextlib.suppress(OSError):  # it was the listing's own
-                    self._look(int(name))
+                    self._look(int(name), own_files)
 
-    def _look(self, fd: int) -> None:
+    def _look(self, fd: int, own_files: set[tuple[int, int]]) -> None:
         found, target = os.fstat(fd), os.readlink(f"/proc/self/fd/{fd}")
         mode, identity = found.st_mode, (found.st_dev, found.st_ino)
+        if identity in own_files:
+            return  # mmap has a descriptor of its own of each file, and closes that itself
         flags, inheritable = fcntl.fcntl(fd, fcntl.F_GETFL), not fcntl.fcntl(fd, fcntl.F_GETFD)
         position, watched = 0, tuple[tuple[int, int], ...]()
         if target.startswith(_GPUS):
@@ -95,11 +98,8 @@ class UserFiles:
         """Has what cells have written, and Python has not passed on, written once: by the original."""
         if not any(each.kind == "file" and each.flags & os.O_ACCMODE != os.O_RDONLY for each in self._opened):
             return
-        _writers.update(
-            each
-            for each in gc.get_objects()
-            if isinstance(each, io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom)
-        )
+        kinds = {kind for base in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom) for kind in _kinds_of(base)}
+        _writers.update([each for each in gc.get_objects() if type(each) in kinds])  # of millions: isinstance is slow
         for writer in list(_writers):
             with contextlib.suppress(Exception):  # closed, or of a full disk: its owner is told when it flushes
                 writer.flush()
@@ -132,6 +132,22 @@ class UserFiles:
                 fd = _dead_end(_STREAM)
         os.set_blocking(fd, not each.flags & os.O_NONBLOCK)
         return fd
+
+
+def _identify_files(fds: set[int]) -> set[tuple[int, int]]:
+    """Returns the devices and inodes of the regular files behind descriptors."""
+    found = set()
+    for fd in fds:
+        with contextlib.suppress(OSError):  # a cell has closed it
+            info = os.fstat(fd)
+            if stat.S_ISREG(info.st_mode):
+                found.add((info.st_dev, info.st_ino))
+    return found
+
+
+def _kinds_of(base: type) -> list[type]:
+    """Returns a class and all below it."""
+    return [base, *(kind for below in base.__subclasses__() for kind in _kinds_of(below))]
 
 
 def renew_epoll(fd: int, watched: dict[int, int]) -> None:
