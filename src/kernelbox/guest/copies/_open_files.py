@@ -145,9 +145,12 @@ def _identify_files(fds: set[int]) -> set[tuple[int, int]]:
     return found
 
 
-def _kinds_of(base: type) -> list[type]:
+def _kinds_of(base: type[Any]) -> list[type[Any]]:
     """Returns a class and all below it."""
-    return [base, *(kind for below in base.__subclasses__() for kind in _kinds_of(below))]
+    found: list[type[Any]] = [base]
+    for kind in found:
+        found += kind.__subclasses__()
+    return found
 
 
 def renew_epoll(fd: int, watched: dict[int, int]) -> None:

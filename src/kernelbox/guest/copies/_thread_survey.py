@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import functools
 import re
 import struct
 import sys as user_sys
 import threading as user_threading
+from collections.abc import Callable
 from typing import Any
 
 from kernelbox.guest._stdlib import contextlib, os, sys, threading, time
@@ -24,7 +26,7 @@ keep_builtins(globals())
 _SAFE = re.compile(r"openblas|libarrow|libparquet|pypocketfft|_pocketfft|_duccfft|libgomp", re.IGNORECASE)
 
 # Pools that are ended before a fork, and how. Each OpenBLAS has a prefix and an ending of its own.
-_POOLS = re.compile(rb"/\S*(?:libgomp|openblas)\S*", re.IGNORECASE)
+_POOLS = re.compile(r"libgomp|openblas", re.IGNORECASE)
 _SHUTDOWNS = tuple(
     f"{prefix}blas_thread_shutdown{ending}" for prefix in ("", "scipy_") for ending in ("_", "_64_", "64_")
 )
@@ -50,16 +52,21 @@ _Mapping = tuple[int, int, str, str]  # from, to, permissions, file
 # The owners of threads, by number and start: they do not change.
 _known: dict[tuple[int, str], str] = {}
 
+# What ends the pools of a library, by its file. Libraries are not unloaded.
+_enders: dict[str, list[Callable[[], object]]] = {}
+
 
 def find_obstacles() -> list[str]:
     """Ends the pools that can be ended; returns the threads that a copy would lack for good."""
-    if len(os.listdir("/proc/self/task")) == 1:
+    if is_alone():
         return []
-    maps = _read_maps()
-    _end_pools(maps)
+    _end_pools()
+    if _has_unknown():  # only then what is mapped is read, which takes milliseconds where there are many libraries
+        _find_pools(_parse(_read_maps()))
+        _end_pools()
     deadline = time.monotonic() + _PATIENCE
     while True:
-        found, may_end = _look(maps)
+        found, may_end = _look()
         if not found or not may_end or time.monotonic() > deadline:
             return sorted(set(found))
         time.sleep(0.002)
@@ -75,13 +82,28 @@ def _read_maps() -> bytes:
         return file.read()
 
 
-def _end_pools(maps: bytes) -> None:
-    for path in {os.fsdecode(found) for found in _POOLS.findall(maps)}:
+def _find_pools(maps: list[_Mapping]) -> None:
+    """Finds the libraries whose pools can be ended."""
+    for path in {path for _, _, _, path in maps if path not in _enders and _POOLS.search(path)}:
+        _enders[path] = []
         with contextlib.suppress(OSError):
             library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
             for name in ("omp_pause_resource_all",) if "gomp" in path else _SHUTDOWNS:
                 if (end := getattr(library, name, None)) is not None:
-                    end(*((_PAUSE_SOFT,) if "gomp" in path else ()))
+                    _enders[path].append(functools.partial(end, *((_PAUSE_SOFT,) if "gomp" in path else ())))
+
+
+def _has_unknown() -> bool:
+    """Tells whether there are threads that are neither Python's nor known from before."""
+    ours = {threading.get_native_id(), *(thread.native_id for thread in user_threading.enumerate())}
+    others = (tid for tid in map(int, os.listdir("/proc/self/task")) if tid not in ours)
+    return any((tid, _start_of(tid)) not in _known for tid in others)
+
+
+def _end_pools() -> None:
+    for enders in _enders.values():
+        for end in enders:
+            end()
     for name in ("joblib.externals.loky.reusable_executor", "loky.reusable_executor"):
         loky: Any = user_sys.modules.get(name)
         if loky is not None and getattr(loky, "_executor", None) is not None:
@@ -90,7 +112,7 @@ def _end_pools(maps: bytes) -> None:
                 loky._executor = None
 
 
-def _look(maps: bytes) -> tuple[list[str], bool]:
+def _look() -> tuple[list[str], bool]:
     """Returns the obstacles, and whether some may be gone in a moment."""
     found, may_end, mappings = [], False, None
     ours = {thread.native_id: thread for thread in user_threading.enumerate()}
