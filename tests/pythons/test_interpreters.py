@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,8 @@ from kernelbox import (
     list_kernels,
     restart,
 )
+from kernelbox.base._environment import environment_in
+from kernelbox.base._pythons import Interpreter
 from kernelbox.host.pythons._probing import NEEDED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -178,6 +181,28 @@ def test_an_environment_without_ipython_is_refused_with_the_command_that_install
     command = f"uv pip install --python {directory}/bin/python ipython comm matplotlib-inline"
     with pytest.raises(StartFailed, match=command):
         get_or_create("none", python=directory)
+
+
+@pytest.mark.skipif(not glob.glob("/usr/lib/python3.*/EXTERNALLY-MANAGED"), reason="the system lets others install")
+def test_the_system_s_python_is_refused_with_what_to_do_instead(home: Path) -> None:
+    with pytest.raises(StartFailed, match=r"its system does not let others install there, so add requirements=\[\]"):
+        get_or_create("none", python="/usr/bin/python3")
+
+
+def test_the_variables_of_an_activated_environment_name_the_kernel_s_own(tmp_path: Path) -> None:
+    (tmp_path / "conda-meta").mkdir()
+    conda = Interpreter(str(tmp_path / "bin" / "python"), str(tmp_path), "3.12.1", "", (), ())
+    given = {
+        "PATH": "/bin",
+        "VIRTUAL_ENV": "/another",
+        "CONDA_PREFIX": "/other",
+        "CONDA_DEFAULT_ENV": "other",
+        "A": "b",
+    }
+    path = f"{tmp_path}/bin:/bin"
+    assert environment_in(conda, given) == {"PATH": path, "CONDA_PREFIX": str(tmp_path), "A": "b"}
+    (tmp_path / "conda-meta").rmdir()
+    assert environment_in(conda, given) == {"PATH": path, "A": "b"}
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from tests.support.cells import DEADLINE, Running, eventually, is_running, paren
 from tests.support.command_line import kernelbox, succeed
 from tests.support.executor import run as run_async
 from tests.support.mcp_server import call, stdio_client, text_of
+from tests.support.pythons import make_environment
 from tests.support.sandbox import namespace, needs_linux
 from tests.support.server import serving as serving_kernels
 
@@ -117,6 +118,15 @@ def test_a_kernel_has_the_sandbox_of_srt_and_the_native_one_in_it(box: KernelRec
     assert namespace(box.pid, "ipc") != namespace(os.getpid(), "ipc")
     for kind in ("user", "mnt", "pid"):
         assert len({namespace(pid, kind) for pid in (box.pid, template, os.getpid())}) == 3, kind
+
+
+def test_a_kernel_of_another_interpreter_is_in_srt(home: Path, workspace: Path) -> None:
+    environment = make_environment(workspace.parent / "environment")
+    kernel = get_or_create("other", cwd=workspace, sandbox=allowing(), sandbox_level="srt", python=environment)
+    assert kernel.sandbox == "srt"
+    assert find_gap(kernel.pid or 0) == ""
+    assert value(kernel, "__import__('sys').prefix").strip("'") == str(environment)
+    assert not execute(kernel, f"open({str(environment / 'planted')!r}, 'w')").ok
 
 
 def test_neither_srt_nor_what_runs_in_it_gets_a_directory_of_ours_by_descriptor(box: KernelRecord) -> None:

@@ -57,6 +57,10 @@ def _with_own_programs(env: dict[str, str]) -> dict[str, str]:
     return {**env, "PATH": os.pathsep.join((programs, path))}
 
 
+# What names the environment that a shell has activated.
+_ACTIVATED = ("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
+
+
 def environment_in(interpreter: Interpreter, env: dict[str, str]) -> dict[str, str]:
     """Returns the environment of a kernel of another interpreter, whose programs come first on PATH.
 
@@ -66,9 +70,10 @@ def environment_in(interpreter: Interpreter, env: dict[str, str]) -> dict[str, s
         return env
     own, programs = os.path.dirname(sys.executable), os.path.dirname(interpreter.executable)
     rest = [path for path in env["PATH"].split(os.pathsep) if path not in (own, programs)]
-    kept = {name: value for name, value in env.items() if name != "VIRTUAL_ENV"}
-    activated = {"VIRTUAL_ENV": interpreter.prefix} if interpreter.is_virtual else {}
-    return {**kept, **activated, "PATH": os.pathsep.join((programs, *rest))}
+    kept = {name: value for name, value in env.items() if name not in _ACTIVATED}
+    activated = {"VIRTUAL_ENV": interpreter.is_virtual, "CONDA_PREFIX": interpreter.is_conda}
+    named = {name: interpreter.prefix for name, is_one in activated.items() if is_one}
+    return {**kept, **named, "PATH": os.pathsep.join((programs, *rest))}
 
 
 # The prefix of a server's variables for its kernels, as in ipybox: KERNEL_ENV_X becomes X.

@@ -38,6 +38,10 @@ class Interpreter:
         return os.path.exists(os.path.join(self.prefix, "pyvenv.cfg"))
 
     @property
+    def is_conda(self) -> bool:
+        return os.path.isdir(os.path.join(self.prefix, "conda-meta"))
+
+    @property
     def code(self) -> list[str]:
         """The directories that hold only this interpreter; those of the system hold others' files too."""
         return [path for path in dict.fromkeys(self.prefixes) if path not in _SHARED]

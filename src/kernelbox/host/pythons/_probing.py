@@ -80,7 +80,7 @@ def probe(executable: str, *, bare: bool = False) -> Interpreter:
     _require_out_of_reach(executable, [*interpreter.code, *interpreter.folders])
     _known[executable] = _stamps(interpreter), interpreter, packages
     if not bare:
-        _require_packages(executable, packages)
+        _require_packages(interpreter, packages)
     return interpreter
 
 
@@ -140,14 +140,22 @@ def _require_usable(executable: str, found: dict[str, Any]) -> None:
         raise StartFailed(f"{executable!r} is {found['name']}, and kernels need CPython")
 
 
-def _require_packages(executable: str, packages: dict[str, str]) -> None:
+def _require_packages(interpreter: Interpreter, packages: dict[str, str]) -> None:
     lacking = [name for name, oldest in NEEDED.items() if _numbers(packages.get(name, "")) < _numbers(oldest)]
     if lacking:
         wanted = " ".join(f"'{name}>={NEEDED[name]}'" if name in packages else name for name in NEEDED)
-        raise StartFailed(
-            f"the environment of {executable!r} lacks {' and '.join(map(_with_bound, lacking))}: "
-            f"uv pip install --python {executable} {wanted}"
-        )
+        advice = f"uv pip install --python {interpreter.executable} {wanted}"
+        if _is_managed(interpreter):
+            advice = "its system does not let others install there, so add requirements=[], which makes an environment"
+        missing = " and ".join(map(_with_bound, lacking))
+        raise StartFailed(f"the environment of {interpreter.executable!r} lacks {missing}: {advice}")
+
+
+def _is_managed(interpreter: Interpreter) -> bool:
+    """Tells whether only the system's packages may be installed for an interpreter (PEP 668)."""
+    library = f"python{interpreter.version.rpartition('.')[0]}"
+    marker = os.path.join(interpreter.prefix, "lib", library, "EXTERNALLY-MANAGED")
+    return not interpreter.is_virtual and os.path.exists(marker)
 
 
 def _with_bound(name: str) -> str:
