@@ -30,6 +30,10 @@ class Descriptors:
         return next((name for name, each in self._numbers.items() if each == number), None)
 
     @property
+    def names(self) -> list[str]:
+        return list(self._numbers)
+
+    @property
     def numbers(self) -> list[int]:
         return list(self._numbers.values())
 

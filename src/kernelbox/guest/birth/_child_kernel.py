@@ -77,6 +77,12 @@ class ChildKernel:
         return [self.held[name] for name in ("stdout", "stderr") if name in self.held]
 
     @property
+    def has_run(self) -> bool:
+        """Whether it has run a cell, and runs none."""
+        state = _state.parse(_read_state(self.held["directory"]))
+        return state is not None and state.executions > 0 and state.activity == "idle"
+
+    @property
     def watched(self) -> list[int]:
         """What becomes readable when the opener has said something or ended, or the owner has ended, or a copy presents
         itself, or a process has ended that is not our child."""
@@ -130,12 +136,19 @@ def last_state(directory: int) -> tuple[str, list[str]]:
 
     What it wrote last belongs to that execution.
     """
-    data = b""
-    with contextlib.suppress(OSError):  # a cell may have put something else there
-        fd = os.open(STATE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
-        try:
-            data = os.read(fd, len(_state.EMPTY))
-        finally:
-            os.close(fd)
+    data = _read_state(directory)
     state = _state.parse(data)
     return state.running if state is not None else "", _state.gathered(data)
+
+
+def _read_state(directory: int) -> bytes:
+    try:
+        fd = os.open(STATE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, len(_state.EMPTY))
+    except OSError:
+        return b""  # a cell has put something else there
+    finally:
+        os.close(fd)

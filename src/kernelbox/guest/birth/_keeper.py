@@ -59,6 +59,8 @@ class Keeper:
         self.kernels: dict[int, ChildKernel] = {}
         self.of_sandboxes: set[int] = set()
         """The maker, and the first processes of sandboxes, which become our children if the maker ends."""
+        self.spare = 0
+        """The fork of the template that waits to become a kernel, if there is one."""
         self.adoptions = Adoptions(self)
         self._oom_kills = self._oom_kills_seen = _count_oom_kills()
         become_subreaper()
@@ -96,6 +98,7 @@ class Keeper:
             pid, code = ended
             kept = None if self._is_orphan(pid) else self.kernels.get(pid)
             self.of_sandboxes.discard(pid)
+            self.spare = 0 if pid == self.spare else self.spare
             if kept is not None:
                 self._write_down(pid, code)
             if _HAS_WAITID:
@@ -246,7 +249,7 @@ class Keeper:
 
     def _is_orphan(self, pid: int) -> bool:
         """Tells whether a child is unknown here."""
-        if pid in self.kernels or pid in self.of_sandboxes:
+        if pid in self.kernels or pid in self.of_sandboxes or pid == self.spare:
             return False
         try:
             return os.getsid(pid) not in self.kernels  # else it is a copy that has not presented itself yet

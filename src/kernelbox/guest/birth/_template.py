@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import os
 import resource
 import select
 import signal
 import socket
+import sys
 import time
 import traceback
 
@@ -26,6 +28,7 @@ from kernelbox.guest.birth._child_kernel import HELD, ChildKernel, PendingChild,
 from kernelbox.guest.birth._forker import CannotFork, Forker, ForkerGone, ForkRequest
 from kernelbox.guest.birth._keeper import Keeper
 from kernelbox.guest.birth._listener import TemplateListener, receive
+from kernelbox.guest.birth._spare import Spares
 from kernelbox.guest.birth._specialize import READY, READY_WITH_KEEPER, Birth, specialize
 from kernelbox.guest.output._peers import is_same_user
 from kernelbox.wire._framing import ProtocolError, encode
@@ -78,6 +81,7 @@ class Template:
         self._refusal = forker.fault
         self._wake = Descriptors()
         self._files_limit = _raise_files_limit()
+        self._spares = Spares(keeper, self._files_limit) if listener is not None and not forker.sandboxed else None
 
     def run(self, modules: list[str]) -> None:
         """Serves until it is no longer needed."""
@@ -95,6 +99,8 @@ class Template:
         self._used_at = time.monotonic()
         while not self._is_done():
             self._serve_once()
+        if self._spares is not None:
+            self._spares.end()
 
     def _is_done(self) -> bool:
         if self._keeper.kernels or self._pending or self._forker.waiting:
@@ -115,7 +121,11 @@ class Template:
             watched.append(self._socket.fileno())
         for fd in watched:
             poller.register(fd, select.POLLIN)
-        happened = poller.poll(min(self._idle_timeout, _CHECK_EVERY, self._keeper.patience) * 1000)
+        spare_in = self._spare_in()
+        patience = min(self._idle_timeout, _CHECK_EVERY, self._keeper.patience)
+        happened = poller.poll(min(patience, spare_in) * 1000)
+        if not happened and spare_in < patience and self._spares is not None:
+            self._spares.make(self._close_all)
         for fd, _ in happened:
             if fd == self._wake["read"]:
                 with contextlib.suppress(BlockingIOError):
@@ -133,11 +143,19 @@ class Template:
         self._keeper.look()
         self._keeper.reap()
         dismissed = self._listener is not None and not self._listener.is_ours  # by `wipe`, which waits for us to leave
+        if dismissed and self._spares is not None:
+            self._spares.end()
         late = time.monotonic() - self._checked_at
         if dismissed or late > (2 * _CHECK_EVERY if happened else _CHECK_EVERY):  # a client need not wait for that
             self._keeper.check()
             gc.collect()  # it is off here for the children's sake, and every request leaves a few kilobytes
             self._checked_at = time.monotonic()
+
+    def _spare_in(self) -> float:
+        """Returns how many seconds from now a spare should be made, if nothing else happens."""
+        if self._spares is None or self._clients or self._pending or self._listener is None:
+            return math.inf
+        return self._spares.due_in(self._used_at) if self._listener.is_ours else math.inf
 
     def _accept(self, listener: int) -> None:
         """Takes a client that calls at our own socket, or at the door of a kernel."""
@@ -250,7 +268,10 @@ class Template:
     def _fork(self, request: ForkRequest) -> None:
         """Forks a child; raises OSError or CannotFork."""
         spawn, given = request.spawn, request.given
+        known = len(sys.modules)
         _load_for(spawn)
+        if self._spares is not None and len(sys.modules) > known:
+            self._spares.end()  # the next one has them, too
         if self._listener is not None:
             self._listener.see(given["directory"])
         entrances = {name: identify(name, given["directory"]) for name in spawn.entrances}
@@ -264,13 +285,14 @@ class Template:
                     given.keep(name, end)
         given.open_pipe("reports", "report")
         try:
-            pid = self._forker.fork(request)
+            pid = (self._spares is not None and self._spares.give(spawn, given)) or self._forker.fork(request)
         except OSError as exc:
             raise CannotFork(f"fork failed: {exc}") from exc
         if pid == 0:
             entry = self._forker.entry(request)
             if entry is None:  # else all but what the kernel needs is closed, when it enters its sandbox
-                self._close_all(request.opener)
+                request.opener.close()
+                self._close_all()
                 given.close("directory", "opening", "lifeline", "reports", "link", "door")
             specialize(Birth(spawn, given, self._pid, self._files_limit, entry))
         reports = given.take("reports")
@@ -321,10 +343,12 @@ class Template:
             return f"its limits cannot be kept: {exc}"
         return ""
 
-    def _close_all(self, opener: socket.socket) -> None:
+    def _close_all(self) -> None:
         """Closes, in a child, what belongs to the template and to its other kernels."""
-        for sock in (self._socket, opener, *self._clients.values(), *(each.opener for each in self._pending.values())):
+        for sock in (self._socket, *self._clients.values(), *(each.opener for each in self._pending.values())):
             sock.close()
+        if self._spares is not None:
+            close(*self._spares.descriptors)
         signal.set_wakeup_fd(-1)
         kept = self._keeper.kernels.values()
         close_many({fd for kernel in kept for fd in kernel.held.numbers} | {*self._keeper.adoptions.descriptors})
