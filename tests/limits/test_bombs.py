@@ -297,6 +297,18 @@ def test_a_file_cannot_be_larger_than_its_limit(tmp_path: Path) -> None:
         assert run(kernel, f"import subprocess\nsubprocess.run({program}).returncode").return_value != "0"
 
 
+# One after the other, so that none of them uses much.
+UNWAITED = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+while True:
+    if not (pid := os.fork()):
+        while time.process_time() < 0.4: pass
+        os._exit(0)
+    while os.path.exists(f"/proc/{pid}"): time.sleep(0.1)
+"""
+
+
 @pytest.mark.parametrize("cgroups", WAYS)
 @pytest.mark.parametrize(
     "spin",
@@ -305,8 +317,9 @@ def test_a_file_cannot_be_larger_than_its_limit(tmp_path: Path) -> None:
         "import subprocess; subprocess.run(['sh', '-c', 'while :; do :; done'])",
         "import os\nfor _ in range(2):\n    if os.fork() == 0:\n        while True: pass",
         "import signal\nsignal.signal(signal.SIGXCPU, lambda *_: None)\nwhile True: pass",
+        UNWAITED,
     ],
-    ids=["a loop", "a program", "two children", "deaf to SIGXCPU"],
+    ids=["a loop", "a program", "two children", "deaf to SIGXCPU", "children that are not waited for"],
 )
 def test_a_kernel_that_has_used_up_its_processor_time_is_ended(
     spin: str, cgroups: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

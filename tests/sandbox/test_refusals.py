@@ -226,10 +226,20 @@ def test_a_kernel_that_takes_itself_to_be_confined_and_is_not_is_found_out(
 def test_a_process_that_is_not_confined_is_found_out_and_killed(workspace: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         started = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
-        assert "namespace" in find_gap(process.pid)
+        assert find_gap(process.pid).startswith("it shares its template's user namespace")
         with pytest.raises(StartFailed, match="not in force"):
             require_armed(Spawned(process.pid, started))
         assert process.wait(DEADLINE) == -signal.SIGKILL
+
+
+def test_a_process_with_only_a_user_namespace_of_its_own_is_found_out() -> None:
+    program = "import ctypes; ctypes.CDLL(None).unshare(0x10000000); print(flush=True); input()"  # CLONE_NEWUSER
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"\n"
+        assert find_gap(process.pid).startswith("it shares the host's ")
+        process.kill()
 
 
 def test_a_confined_process_has_no_gap(workspace: Path) -> None:
