@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from tests.support.frameworks import environment, installed_in, is_older, told_versions
-from tests.support.pages import blocks, run_block
+from tests.support.pages import DOCS, blocks, run_block
 
 from kernelbox import list_kernels
 
@@ -106,6 +107,13 @@ def test_smolagents_finds_the_executor_by_its_entry_point(python: Path) -> None:
     )
     done = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "kernelbox KernelboxExecutor\n"
+
+
+@pytest.mark.parametrize("page", [*PAGES, "more-frameworks"])
+def test_a_page_says_to_install_what_its_examples_plot_with(page: str) -> None:
+    (line,) = re.findall(r"^\$ pip install .*$", (DOCS / "integrations" / f"{page}.md").read_text(), re.MULTILINE)
+    if any("matplotlib" in block for block in blocks(f"integrations/{page}.md")):
+        assert line.endswith(" matplotlib")
 
 
 @pytest.mark.parametrize("module", MODULES)
