@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
-_GUEST = b"kernelbox.guest.birth._template_main"
+_GUEST = b"kernelbox.guest.birth._template_main"  # until the template has a title
+_TITLE, _TEMPLATE = b"kernelbox: ", b"kernelbox: template"
 
 
 def keep_orphans() -> None:
@@ -47,12 +48,12 @@ def guests() -> tuple[dict[int, str], set[int]]:
     kernels, templates = {}, set()
     for pid in descendants():
         with contextlib.suppress(OSError):
-            if _GUEST in Path(f"/proc/{pid}/cmdline").read_bytes():
-                kernel_id = _kernel_id(pid)
-                if kernel_id:
-                    kernels[pid] = kernel_id
-                else:
-                    templates.add(pid)
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            kernel_id = _kernel_id(pid) if command.startswith(_TITLE) or _GUEST in command else ""
+            if kernel_id:
+                kernels[pid] = kernel_id
+            elif command.startswith(_TEMPLATE) or _GUEST in command:
+                templates.add(pid)
     return kernels, templates
 
 
