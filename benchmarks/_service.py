@@ -58,9 +58,9 @@ class Client:
         assert result["status"] == "success", result
         return result
 
-    def send(self, method: str, path: str, body: object = None) -> bytes:
+    def send(self, method: str, path: str, body: object = None, headers: str = "") -> bytes:
         """Sends a request; returns the body of its answer."""
-        self.begin(method, path, body)
+        self.begin(method, path, body, headers)
         answer = b""
         while b"\r\n\r\n" not in answer:
             answer += self._receive()
@@ -70,10 +70,10 @@ class Client:
             rest += self._receive()
         return rest
 
-    def begin(self, method: str, path: str, body: object = None) -> None:
+    def begin(self, method: str, path: str, body: object = None, headers: str = "") -> None:
         """Sends a request, whose answer is left to be read."""
         data = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: application/json"
+        head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: application/json{headers}"
         self._socket.sendall(f"{head}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
 
     def follow(self, method: str, path: str, body: object = None) -> Iterator[dict[str, object]]:

@@ -5,12 +5,13 @@ That one is measured if KERNELBOX_PEER_PYTHON is an interpreter that has `kernel
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import kernelbox
-from benchmarks._measure import Row, interleaved, percentile, scaled, show
+from benchmarks._measure import Row, interleaved, percentile, scaled, show, times
 from benchmarks._service import Client, Server, our_server, peer_server
 
 _EACH = 10
@@ -29,6 +30,8 @@ def rows() -> Iterator[Row]:
         with peer_server() as peer:
             yield from _many_connections(ours, peer)
         yield _first_byte(ours)
+        yield from _journal(ours)
+        yield _creation(ours)
 
 
 def _one_connection(ours: Server, peer: Server | None) -> Iterator[Row]:
@@ -75,6 +78,47 @@ def _first_byte(ours: Server) -> Row:
     taken = sorted(client.first_byte() for _ in range(scaled(50)))
     reached = percentile(taken, 50) <= 0.010
     return Row("first byte of a stream after it was printed", show(taken), "", "", "≤ 10 ms", reached)
+
+
+def _journal(ours: Server) -> Iterator[Row]:
+    """Runs a cell with an Idempotency-Key and as a stream: both write it into the journal, which is full of others."""
+    client, numbers = Client(ours, "journal"), itertools.count()
+    path = "/kernels/journal"
+
+    def keyed() -> None:
+        client.send("POST", f"{path}/execute", {"code": "1+1"}, f"\r\nIdempotency-Key: {next(numbers)}")
+
+    def streamed() -> None:
+        assert len(list(client.follow("POST", f"{path}/stream", {"code": "1+1"}))) > 1
+
+    for _ in range(scaled(1000)):
+        keyed()
+    actions = {"plain": lambda: client.execute("1+1"), "keyed": keyed, "stream": streamed}
+    taken = interleaved(actions, rounds=30, batch=10)
+    for kind, what, most in (("keyed", "with an Idempotency-Key", 1.5), ("stream", "as a stream", 2.0)):
+        # The mean: jobs of long ago are looked for now and then, and that counts too.
+        ratio = sum(taken[kind]) / sum(taken["plain"])
+        reference = f"plain {show(taken['plain'])}"
+        yield Row(
+            f"`1+1` over HTTP {what}", show(taken[kind]), reference, f"{ratio:.2f} ×", f"≤ {most:g} ×", ratio <= most
+        )
+
+
+def _creation(ours: Server) -> Row:
+    """Opens kernels over HTTP when there are few, and when there are many."""
+    client, numbers = Client(ours, "creation"), itertools.count()
+
+    def create() -> None:
+        client.send("POST", "/kernels", {"name": f"created-{next(numbers)}"})
+
+    few = times(create, 20)
+    many = scaled(300)
+    for _ in range(many):
+        create()
+    more = times(create, 20)
+    ratio = percentile(more, 50) / percentile(few, 50)
+    what = f"`POST /kernels` beside {many:,} kernels"
+    return Row(what, show(more), f"beside few {show(few)}", f"{ratio:.2f} ×", "≤ 1.2 ×", ratio <= 1.2)
 
 
 def _rates(pool: ThreadPoolExecutor, loads: dict[str, list[Load]], *, rounds: int) -> dict[str, float]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import time
@@ -212,7 +213,8 @@ class JobEntry(Owner):
 
     def update(self, record: dict[str, Any]) -> None:
         """Rewrites the record of the job while it runs."""
-        self._write({**record, "server": _this_process()})
+        with self._journal.place(self.id) as place:
+            self._write(place, {**record, "server": _this_process()})
 
     def finish(self, record: dict[str, Any], result: bytes | None) -> None:
         """Writes the end of the job; no event follows. If the disk is full, events are deleted. Raises OSError."""
@@ -224,14 +226,13 @@ class JobEntry(Owner):
             self._write_end(record, result)
 
     def _write_end(self, record: dict[str, Any], result: bytes | None) -> None:
-        if result is not None:
-            with self._journal.place(self.id) as place:
-                place.replace(_RESULT, self._signature.sign(_RESULT, result))
-        self._write({**record, "server": None})
-
-    def _write(self, record: dict[str, Any]) -> None:
         with self._journal.place(self.id) as place:
-            place.replace(_RECORD, self._signature.sign(_RECORD, dump(record)))
+            if result is not None:
+                place.replace(_RESULT, self._signature.sign(_RESULT, result))
+            self._write(place, {**record, "server": None})
+
+    def _write(self, place: Place, record: dict[str, Any]) -> None:
+        place.replace(_RECORD, self._signature.sign(_RECORD, dump(record)))
 
     def give_up(self) -> None:
         """Deletes all but the fact that the job existed, which needs no room, because its end cannot be written."""
@@ -283,6 +284,12 @@ def _read_record(data: bytes, place: Place) -> dict[str, Any]:
 
 
 def _this_process() -> dict[str, Any]:
+    return _describe_process(os.getpid())
+
+
+@functools.cache
+def _describe_process(pid: int) -> dict[str, Any]:
+    """Describes this process, whose pid a fork does not share."""
     own = ProcessIdentity.own()
     return {"pid": own.pid, "start_time": own.start_time, "boot_id": own.boot_id}
 

@@ -7,7 +7,8 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from kernelbox.host.store._job_journal import JobEntry, Journal
@@ -44,8 +45,8 @@ _ANSWER_PATIENCE = 10.0
 # Another server may remove a job between two steps of ours; not again and again.
 _ATTEMPTS = 10
 
-# Old jobs are looked for each time that this many have begun.
-_SWEEP_EVERY = 50
+# Looking for old jobs reads a thousand files. It takes this part of the time at most.
+_SWEEP_SHARE = 0.02
 
 
 class Jobs:
@@ -55,7 +56,8 @@ class Jobs:
         self._journal = journal
         self._kernels = kernels
         self._mine: dict[str, RunningJob] = {}
-        self._begun = 0
+        self._sweep_due = 0.0
+        self._sweeping: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<Jobs {len(self._mine)} running here>"
@@ -68,7 +70,8 @@ class Jobs:
         """
         job_id = os.urandom(16).hex() if key is None else _id_of(caller, key)
         for _ in range(_ATTEMPTS):
-            entry = await in_thread(self._journal.claim, job_id, self._new_record(job_id, caller, about))
+            # Not in a thread, as all that is written of a job: it is short, and handing it over takes as long.
+            entry = self._journal.claim(job_id, self._new_record(job_id, caller, about))
             if entry is not None:
                 return await self._start(entry, caller, about, work)
             if await self._has_begun(job_id, about):
@@ -97,16 +100,25 @@ class Jobs:
         running = RunningJob(entry, self._new_record(entry.id, caller, about), self._journal, work)
         self._mine[entry.id] = running
         running.task.add_done_callback(lambda _: self._mine.pop(entry.id, None))
-        self._begun += 1
-        if self._begun % _SWEEP_EVERY == 0:
-            await in_thread(self._journal.sweep)
+        if self._sweeping is None and time.monotonic() >= self._sweep_due:
+            self._sweeping = asyncio.ensure_future(self._sweep())
         await running.until_begun()
         return entry.id
 
+    async def _sweep(self) -> None:
+        try:
+            took = await in_thread(_time, self._journal.sweep)
+            self._sweep_due = time.monotonic() + took / _SWEEP_SHARE
+        finally:
+            self._sweeping = None
+
     async def settle(self) -> None:
         """Waits until what came of the jobs of this process is written."""
-        if self._mine:
-            await asyncio.wait([running.task for running in self._mine.values()])
+        tasks = [running.task for running in self._mine.values()]
+        if self._sweeping is not None:
+            tasks.append(self._sweeping)
+        if tasks:
+            await asyncio.wait(tasks)
 
     # -- looking ---------------------------------------------------------------------------------------------
 
@@ -250,6 +262,13 @@ class Jobs:
                         if kind == "decision" and json.loads(event)["id"] == request_id:
                             return
         raise approval_closed(request_id)
+
+
+def _time(action: Callable[[], None]) -> float:
+    """Returns how many seconds a call took."""
+    began = time.monotonic()
+    action()
+    return time.monotonic() - began
 
 
 def has_all_events(record: dict[str, Any], after: int) -> bool:

@@ -140,8 +140,9 @@ class RunningJob:
             self._write_event(kind, event)
         self._announce()
         self.outcome = {**self._record, "state": "done", "ended_at": now(), "last": self._entry.last, **outcome}
+        is_long = len(event) > PIECE
         for _ in range(_ATTEMPTS):
-            if await in_thread(self._write_outcome, self.outcome):
+            if await in_thread(self._write_outcome, self.outcome) if is_long else self._write_outcome(self.outcome):
                 return
             await asyncio.sleep(_TRY_AGAIN)
 
