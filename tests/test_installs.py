@@ -154,7 +154,7 @@ class TestDefaultInstall:
         checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
         for extra in ("mcp", "jupyter", "otel"):
             assert checks[f"kernelbox[{extra}]"]["found"].startswith("not installed: ")
-            assert checks[f"kernelbox[{extra}]"]["fix"].endswith(f" -m pip install 'kernelbox[{extra}]'")
+            assert checks[f"kernelbox[{extra}]"]["fix"].startswith("uv pip install --python ")  # it has no pip
         assert done.returncode == 0
 
 

@@ -45,6 +45,13 @@ def test_without_a_person_every_step_shows_its_result_below_its_heading(scratch:
         assert result in step
 
 
+def test_the_end_names_a_program_that_can_be_run_from_here(scratch: Path) -> None:
+    shown = kernelbox("tour", PATH="/usr/bin:/bin").stdout.rpartition("That was the tour.")[2]
+    program = re.search(r"^  (.*) --help", shown, re.MULTILINE)
+    assert program is not None
+    assert (scratch / program[1]).resolve() == Path(KERNELBOX).resolve()
+
+
 def test_a_person_goes_on_with_enter_answers_the_approval_and_leaves(scratch: Path) -> None:
     terminal = Terminal("", program=[KERNELBOX, "tour"])
     for title in TITLES[:5]:

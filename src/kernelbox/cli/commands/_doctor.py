@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import importlib.util
 import os
 import re
 import shutil
@@ -110,7 +111,7 @@ def _check_packages() -> Iterator[Check]:
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
     if missing:
-        fix = f"{sys.executable} -m pip install {' '.join(missing)}"
+        fix = f"{_installer()} {' '.join(missing)}"
         yield Check("packages", "failed", f"missing: {', '.join(missing)}", fix)
     else:
         yield Check("packages", "ok", ", ".join(versions))
@@ -121,10 +122,17 @@ def _check_extras() -> Iterator[Check]:
     for name, extra in EXTRAS.items():
         lacking = missing_extra(name)
         if lacking:
-            found, fix = f"not installed: {extra.purpose}", f"{sys.executable} -m pip install 'kernelbox[{name}]'"
+            found, fix = f"not installed: {extra.purpose}", f"{_installer()} 'kernelbox[{name}]'"
         else:
             found, fix = f"installed: {extra.purpose}", ""
         yield Check(f"kernelbox[{name}]", "ok", found, fix)
+
+
+def _installer() -> str:
+    """Returns what installs packages here: environments that uv has made have no pip."""
+    if importlib.util.find_spec("pip") is not None:
+        return f"{sys.executable} -m pip install"
+    return f"uv pip install --python {sys.executable}"
 
 
 def _check_settings() -> Iterator[Check]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -43,9 +44,9 @@ chart"""
 _END = """\
 That was the tour. Its kernels are gone.
 
-  kernelbox console demo        talk to a kernel of your own
-  kernelbox run demo "x = 1"    use it from a shell
-  kernelbox --help              every command
+  {program} console demo        talk to a kernel of your own
+  {program} run demo "x = 1"    use it from a shell
+  {program} --help              every command
 """
 
 
@@ -68,8 +69,15 @@ def run(options: Namespace) -> int:
         finally:
             wipe(tour.here)
     _print("")
-    _print(_END)
+    _print(_END.format(program=_program()))
     return FAILED if tour.failed else 0
+
+
+def _program() -> str:
+    """Returns what a person types to run kernelbox here: in a checkout, it is in a folder that PATH does not have."""
+    if shutil.which("kernelbox") is not None:
+        return "kernelbox"
+    return os.path.relpath(os.path.join(os.path.dirname(sys.executable), "kernelbox"))
 
 
 class _Tour:
