@@ -97,8 +97,9 @@ stopped = False
 class Bad:
     def __dir__(self):
         global stopped
-        pathlib.Path({str(begun)!r}).touch()
-        try: time.sleep(1000)
+        try:
+            pathlib.Path({str(begun)!r}).touch()
+            time.sleep(1000)
         finally: stopped = True
 bad = Bad()
 """
