@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from kernelbox.guest.birth._forker import CannotFork, Forker, ForkerGone, ForkRequest
 from kernelbox.guest.birth._specialize import SandboxEntry
+from kernelbox.guest.walls import _own_limits as _own_limits  # for the forks: an import in each would take memory
 from kernelbox.guest.walls._confine import enter_user_namespace, fork_beside
 from kernelbox.guest.walls._maker import GREETING, Maker
 from kernelbox.guest.walls._system_calls import Unarmed
