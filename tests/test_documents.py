@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hatch_build import for_index
 from scripts import api_reference, charts, llms_txt
 from scripts.prose import measure
-from tests.support.documentation import guides, landing_pages
+from tests.support.documentation import guides, landing_pages, pages_of
 
 import kernelbox
 from kernelbox.base._config import FORMAT_VARIABLE, TOKEN_VARIABLES, VARIABLES, KernelBoxConfig
@@ -99,7 +98,7 @@ def test_every_page_is_on_the_site() -> None:
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
     (site,) = tomllib.loads((DOCS.parent / "zensical.toml").read_text()).values()
 
-    assert set(_pages_of(site["nav"])) == pages
+    assert set(pages_of(site["nav"])) == pages
 
 
 def test_the_readme_of_the_package_has_no_link_that_an_index_cannot_follow() -> None:
@@ -172,15 +171,6 @@ _OF_THE_SYSTEM = {
     "Landlock failed",
     "use one of python3",
 }
-
-
-def _pages_of(entries: list[dict[str, object]]) -> Iterator[str]:
-    for entry in entries:
-        for value in entry.values():
-            if isinstance(value, list):
-                yield from _pages_of(value)
-            else:
-                yield str(value)
 
 
 def test_every_file_and_folder_that_the_design_names_exists() -> None:

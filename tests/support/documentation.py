@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -51,10 +53,10 @@ def guides() -> list[Path]:
     """Returns the pages of the site's groups "Tutorial" and "How-to", wherever their files are."""
     (site,) = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8")).values()
     groups = {title: entries for entry in site["nav"] for title, entries in entry.items()}
-    return [
-        DOCS / path
-        for group in ("Tutorial", "How-to")
-        for entry in groups[group]
-        for path in entry.values()
-        if isinstance(path, str)
-    ]
+    return [DOCS / path for group in ("Tutorial", "How-to") for path in pages_of(groups[group])]
+
+
+def pages_of(entries: list[dict[str, Any]]) -> Iterator[str]:
+    """Yields the paths of the pages in a part of the site's menu, its groups included."""
+    for value in (value for entry in entries for value in entry.values()):
+        yield from pages_of(value) if isinstance(value, list) else [value]
