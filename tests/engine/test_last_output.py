@@ -114,12 +114,14 @@ def test_the_lines_of_a_burst_are_there_whatever_ends_the_kernel(stream: str, en
         ("!echo x", "x\n"),
         ("os.waitpid(os.posix_spawn('/bin/echo', ['echo', 'x'], {}), 0)", "x\n"),
         ("sys.stdout.buffer.write(b'x')", "x"),
+        ("os.write(1, b'x\\n');", "x\n"),
+        ("libc.puts(b'x');", "x\n"),
         ("if os.fork() == 0:\n    print('x')\n    os._exit(0)\nended = os.wait()", "x\n"),
     ],
 )
 def test_what_comes_after_a_burst_is_behind_it(code: str, text: str, kernel: KernelRecord) -> None:
     prints = "for n in range(100): print(n)"
-    cell = f"import os, subprocess, sys\n{prints}\n{code}\n{prints};"
+    cell = f"{PRINTF}import os, subprocess, sys\n{prints}\n{code}\n{prints};"
     assert run(kernel, cell).output == BURST + text + BURST
 
 

@@ -31,12 +31,6 @@ COUNT = struct.Struct("<I")
 COUNT_AT = HEADER.size + FAREWELL
 SIZE = COUNT_AT + COUNT.size
 
-# Last, for each stream, come the lines that the kernel has printed and not yet written into the pipe, up to so many
-# bytes. What follows them is filled with a byte that UTF-8 does not use.
-GATHERED = 1024
-NOTHING_GATHERED = b"\xff" * GATHERED
-EMPTY = bytes(SIZE) + NOTHING_GATHERED * len(STREAMS)
-
 # Where an idle kernel writes since when something that a cell left behind has been running on its main thread.
 BUSY_SINCE = struct.Struct("<d")
 BUSY_SINCE_AT = struct.calcsize("<4sIQ")
@@ -87,17 +81,6 @@ def parse(data: bytes) -> KernelState | None:
     farewell = "".join(character if character.isprintable() else "?" for character in said)
     (count,) = COUNT.unpack_from(data, COUNT_AT) if len(data) >= SIZE else (0,)
     return KernelState(_ACTIVITIES[activity], executions, busy_since, last_used, execution_id, client, farewell, count)
-
-
-def gathered_at(stream: int) -> int:
-    """Returns where the lines of a stream are gathered, by its place in `STREAMS`."""
-    return SIZE + stream * GATHERED
-
-
-def gathered(data: bytes) -> list[str]:
-    """Returns the lines that a kernel has gathered for each stream, from the bytes of its state file."""
-    pieces = [data[gathered_at(stream) :][:GATHERED] for stream in range(len(STREAMS))]
-    return [piece.partition(NOTHING_GATHERED[:1])[0].decode("utf-8", "backslashreplace") for piece in pieces]
 
 
 def target(execution_id: str) -> bytes:

@@ -63,7 +63,7 @@ class ChildKernel:
 
     def note_execution(self) -> None:
         """Takes note of what the kernel runs."""
-        self.execution, _ = last_state(self.held["directory"])
+        self.execution = running_execution(self.held["directory"])
 
     def kill_first(self) -> None:
         """Ends the first process of its sandbox, and with it everything in the sandbox, however fast it forks."""
@@ -79,7 +79,7 @@ class ChildKernel:
     @property
     def has_run(self) -> bool:
         """Whether it has run a cell, and runs none."""
-        state = _state.parse(_read_state(self.held["directory"]))
+        state = _read_state(self.held["directory"])
         return state is not None and state.executions > 0 and state.activity == "idle"
 
     @property
@@ -131,24 +131,20 @@ def identify(name: str, directory: int) -> tuple[int, int] | None:
     return info.st_dev, info.st_ino
 
 
-def last_state(directory: int) -> tuple[str, list[str]]:
-    """Returns the execution that a kernel runs, or ran when it ended, and the text that it has gathered.
-
-    What it wrote last belongs to that execution.
-    """
-    data = _read_state(directory)
-    state = _state.parse(data)
-    return state.running if state is not None else "", _state.gathered(data)
+def running_execution(directory: int) -> str:
+    """Returns the execution that a kernel runs, or ran when it ended: what it wrote last belongs to that one."""
+    state = _read_state(directory)
+    return state.running if state is not None else ""
 
 
-def _read_state(directory: int) -> bytes:
+def _read_state(directory: int) -> _state.KernelState | None:
     try:
         fd = os.open(STATE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
     except OSError:
-        return b""
+        return None
     try:
-        return os.read(fd, len(_state.EMPTY))
+        return _state.parse(os.read(fd, _state.SIZE))
     except OSError:
-        return b""  # a cell has put something else there
+        return None  # a cell has put something else there
     finally:
         os.close(fd)

@@ -27,7 +27,7 @@ from kernelbox.guest._process_tree import (
     kill_descendants,
 )
 from kernelbox.guest.birth._adoption import Adoptions
-from kernelbox.guest.birth._child_kernel import ChildKernel, last_state
+from kernelbox.guest.birth._child_kernel import ChildKernel, running_execution
 from kernelbox.guest.birth._exit_status import read_exit_code
 from kernelbox.wire._layout import DEATH
 from kernelbox.wire._messages import SETTLED
@@ -177,9 +177,6 @@ class Keeper:
             self._forget(pid, kept, alone=not family)
             return
         oom_kills = _count_oom_kills()
-        gathered = ["", ""]
-        if kept.execution is None:
-            kept.execution, gathered = last_state(kept.held["directory"])
         note: dict[str, object] = {
             "reason": kept.reason,
             "start_time": kept.start_time,
@@ -187,8 +184,8 @@ class Keeper:
             "exit_status": code if code is not None and code >= 0 else None,
             "out_of_memory": code == -signal.SIGKILL and oom_kills > self._oom_kills,
             "at": time.time(),
-            "execution": kept.execution,
-            "last_words": [_read_rest(pipe) + text for pipe, text in zip(kept.outputs, gathered, strict=False)],
+            "execution": running_execution(kept.held["directory"]) if kept.execution is None else kept.execution,
+            "last_words": [_read_rest(pipe) for pipe in kept.outputs],
         }
         self._oom_kills = self._oom_kills_seen = oom_kills
         self._end_orphans(pid)

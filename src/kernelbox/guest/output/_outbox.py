@@ -2,8 +2,7 @@
 
 All text goes through the pipes behind descriptors 1 and 2: what `print` writes, C code, subprocesses. The
 pipes are the buffer. They are emptied here before anything else is sent, so what was written first is sent first; and
-they outlive the kernel, whose keeper holds their other ends, so text printed just before a crash is still there. The
-lines of a burst are gathered before they go into a pipe, in the state file, where the keeper finds them, too.
+they outlive the kernel, whose keeper holds their other ends, so text printed just before a crash is still there.
 """
 
 from __future__ import annotations
@@ -50,10 +49,8 @@ class Outbox:
         """`memory` is that of the state file; `pipes` are those behind descriptors 1 and 2, to be read."""
         self.current_stream = 0
         self.forked = False
-        self.gathers = False
-        """Whether the lines of a burst may be gathered: not while a program could write to the same pipes."""
         self._relieved = False
-        self.memory = memory
+        self._memory = memory
         self._full = FullPipes(pipes)
         self._origins = {pipe: (name, TextDecoder()) for name, pipe in zip(state.STREAMS, pipes, strict=True)}
         self._interrupts = interrupts
@@ -80,7 +77,7 @@ class Outbox:
             self.peer, self.execution_id, self._running = peer, request.id, (request, execution_count)
             self.history.begin(request)
             self.executions += 1
-            state.COUNT.pack_into(self.memory, state.COUNT_AT, execution_count)
+            state.COUNT.pack_into(self._memory, state.COUNT_AT, execution_count)
             self._write_state(state.BUSY, state.target(request.id), busy_since=time.time(), client=peer.pid)
             peer.hold(encode(Started(request.id, execution_count)))
             if self._between_cells.has_any:
@@ -196,7 +193,7 @@ class Outbox:
 
     def after_fork(self) -> None:
         """Sends nothing in a child that the cell forked: its text reaches the kernel through the pipes."""
-        self.forked, self.gathers = True, False
+        self.forked = True
         self.lock = self._lock = threading.RLock()
         for stream in self.streams:
             stream.after_fork()
@@ -206,13 +203,6 @@ class Outbox:
         """What is open here, beside the pipes."""
         return [self._full.fileno(), *(stream.writer for stream in self.streams)]
 
-    def expect_program(self) -> None:
-        """Writes all text before a program starts, which may write to the same pipes, and gathers no more."""
-        if not self.forked:
-            self.gathers = False
-            if self.has_text:
-                self.relieve()
-
     def settle(self) -> None:
         """Takes all that has been written, before the process is copied: it is the original's."""
         for stream in self.streams:
@@ -221,7 +211,7 @@ class Outbox:
 
     def renew(self, memory: mmap, pipes: tuple[int, int], executions: int, execution_count: int) -> None:
         """Begins anew in a copy of the process, with other pipes behind the same numbers. The history stays."""
-        self.memory = memory
+        self._memory = memory
         self._full = FullPipes(pipes)
         self._origins = {pipe: (name, TextDecoder()) for name, pipe in zip(state.STREAMS, pipes, strict=True)}
         self.watchers.clear()
@@ -298,9 +288,9 @@ class Outbox:
         return slow
 
     @property
-    def has_text(self) -> bool:
-        """Whether a stream holds gathered lines, or the beginning of a line."""
-        return bool(self._begun) or True in [stream.has_text() for stream in self.streams]
+    def has_begun_lines(self) -> bool:
+        """Whether a stream holds the beginning of a line."""
+        return bool(self._begun) or True in [stream.has_begun_line() for stream in self.streams]
 
     def _drain(self, *, final: bool = False) -> bool:
         for (execution_id, name), text in [self._begun.popitem() for _ in range(len(self._begun))]:
@@ -367,7 +357,7 @@ class Outbox:
         self, activity: int, target: bytes = _NO_TARGET, *, busy_since: float = 0.0, client: int = 0
     ) -> None:
         state.HEADER.pack_into(
-            self.memory,
+            self._memory,
             0,
             state.MAGIC,
             activity,

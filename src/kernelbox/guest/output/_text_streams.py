@@ -12,7 +12,7 @@ from kernelbox.guest._descriptors import put_behind
 from kernelbox.guest._memory_reserve import spend_reserve
 from kernelbox.guest._stdlib import fcntl, os, select, threading
 from kernelbox.wire._builtins import keep_builtins
-from kernelbox.wire._kernel_state import GATHERED, NOTHING_GATHERED, STREAMS, gathered_at
+from kernelbox.wire._kernel_state import STREAMS
 
 if TYPE_CHECKING:
     from kernelbox.guest.output._outbox import Outbox
@@ -20,14 +20,8 @@ if TYPE_CHECKING:
 keep_builtins(globals())
 
 # A line that is being written in parts is passed on at this length. With six bytes a character, which half of a pair
-# takes as an escape, and the lines that were gathered before it, it still fits what a pipe takes whole or not at all
-# (PIPE_BUF, 4096 bytes).
-_LONGEST_PARTIAL = 512
-
-# So many lines are written at once after the pipes were emptied, so that what C code writes is in order with a few
-# prints. The next ones are a burst, and are gathered. Longer lines, in bytes, are not: a system call for each is cheap.
-_AT_ONCE = 32
-_LONGEST_GATHERED = GATHERED // 4
+# takes as an escape, it still fits what a pipe takes whole or not at all (PIPE_BUF, 4096 bytes).
+_LONGEST_PARTIAL = 680
 
 # Bytes that are read at a time, and where memory is short.
 _READ = 256 * 1024
@@ -42,8 +36,7 @@ class OutStream(io.TextIOBase):
     """A text stream into the pipe of descriptor 1 or 2.
 
     It is line-buffered, as at a terminal: `print` writes a text and its newline apart, and one system call is what
-    printing costs. Of a burst it gathers the lines, in the state file, where the keeper finds them after a crash. If
-    the pipe is full the writer empties it itself.
+    printing costs. If the pipe is full the writer empties it itself.
     """
 
     encoding = "utf-8"
@@ -58,13 +51,12 @@ class OutStream(io.TextIOBase):
         self._fd = open_writer(stream + 1)
         self.name = ("<stdout>", "<stderr>")[stream]
         self.buffer = ByteStream(self)
-        self._write_here, self.push, self.has_text, self._reset = self._make_writers()
-        self.tell_tasks_apart(False)
+        self.after_fork()
         outbox.streams.append(self)
 
     def after_fork(self) -> None:
-        """Starts over in a forked child: the text here is the kernel's, and its lock may be held for ever."""
-        self._reset()
+        """Starts over, also in a forked child: a begun line is the kernel's, and its lock may be held for ever."""
+        self._write_here, self.push, self.has_begun_line = self._make_writers()
         self.tell_tasks_apart(False)
 
     def tell_tasks_apart(self, on: bool) -> None:
@@ -85,10 +77,9 @@ class OutStream(io.TextIOBase):
     def renew(self) -> None:
         """Puts a way into the pipe that is there now behind the number of the old one."""
         put_behind(self._fd, open_writer(self._stream + 1))
-        self._reset()
 
-    def _make_writers(self) -> tuple[Callable[[str], int], Callable[[], bool], Callable[[], bool], Callable[[], None]]:
-        """Returns `write`, `push`, `has_text` and `reset`, which share the gathered lines and the begun one.
+    def _make_writers(self) -> tuple[Callable[[str], int], Callable[[], bool], Callable[[], bool]]:
+        """Returns `write`, `push` and `has_begun_line`, which share the begun line.
 
         They are closures because `print` calls `write` twice, and every attribute that it looks up is paid for in each.
         For the same reason `write` takes no lock. The interpreter changes threads, and calls signal handlers, only
@@ -97,20 +88,18 @@ class OutStream(io.TextIOBase):
         not at all. The line is one thread's: what another writes goes the slow way, so that no thread carries the text
         of another, which could meanwhile write more.
         """
-        outbox, stream, fd, lock, memory = self._outbox, self._stream, self._fd, self._outbox.lock, self._outbox.memory
+        outbox, stream, fd, lock = self._outbox, self._stream, self._fd, self._outbox.lock
         write_rest, write_slowly, write_fd = self._write_rest, self._write_slowly, os.write
         get_ident, begun, held, owner, pushing = threading.get_ident, "", 0, 0, False
-        start = end = gathered_at(stream)
-        limit, lines = start + GATHERED, 0
 
         def write(text: str, /) -> int:
-            nonlocal begun, held, owner, end, lines
+            nonlocal begun, held, owner
             if type(text) is not str:
                 return write_slowly(text)
             size, thread = len(text), get_ident()
             if pushing or (begun and owner != thread) or outbox.current_stream != stream:
                 return write_slowly(text)
-            if ("\n" not in text or text[-1:] != "\n") and held + size < _LONGEST_PARTIAL:  # a slice takes longer
+            if text[-1:] != "\n" and held + size < _LONGEST_PARTIAL:
                 begun += text
                 held += size
                 owner = thread
@@ -120,60 +109,39 @@ class OutStream(io.TextIOBase):
                 data = (line + text).encode()  # without arguments it is twice as fast
             except UnicodeEncodeError:
                 data = (line + text).encode("utf-8", "backslashreplace")
-            length = len(data)
             if pushing or begun is not line:  # type: ignore[redundant-expr]  # another thread has pushed or written
                 return write_slowly(text)
-            lines += 1
-            if lines > _AT_ONCE and length < _LONGEST_GATHERED and end + length <= limit and outbox.gathers:
-                memory[end : end + length] = data
-                end += length
-                begun, held = "", 0
-                return size
-            if end > start:
-                burst = lines
-                write_slowly(text)
-                lines = burst  # it goes on
-                return size
             begun, held = "", 0
             try:
                 written = write_fd(fd, data)
             except BlockingIOError:
                 written = 0
-            if written != length:
+            if written != len(data):
                 write_rest(data[written:])
             return size
 
         def push() -> bool:
-            """Writes the gathered lines and the one that has been begun; False if the pipe is too full for them."""
-            nonlocal begun, held, pushing, end, lines
-            lines = 0
-            if not begun and end == start:
+            """Writes the line that has been begun; False if the pipe is too full for it."""
+            nonlocal begun, held, pushing
+            if not begun:
                 return True
             with lock:
-                pushing = True  # what comes after the text must not be written before it
-                line, size, taken = begun, held, end
+                pushing = True  # what comes after the line must not be written before it
                 try:
-                    begun, held, end = "", 0, start
-                    data = memory[start:taken] + line.encode("utf-8", "backslashreplace")
+                    line, size, begun, held = begun, held, "", 0
+                    data = line.encode("utf-8", "backslashreplace")
                     try:
                         write_fd(fd, data)
                     except BlockingIOError:
                         if not outbox.forked:
-                            begun, held, end = line, size, taken  # while we push no thread begins another
+                            begun, held = line, size  # while we push no thread begins another
                             return False
                         write_rest(data)
                 finally:
-                    if end == start:  # not before: a crash would lose it
-                        memory[start:taken] = NOTHING_GATHERED[: taken - start]
                     pushing = False
             return True
 
-        def reset() -> None:
-            nonlocal lock, memory, begun, held, owner, pushing, end, lines
-            lock, memory = outbox.lock, outbox.memory
-            begun, held, owner, pushing, end, lines = "", 0, 0, False, start, 0
-
-        return write, push, lambda: bool(begun) or end > start, reset
+        return write, push, lambda: bool(begun)
 
     def _write_slowly(self, text: str) -> int:
         """Writes text that needs some preparation."""
@@ -199,7 +167,7 @@ class OutStream(io.TextIOBase):
         self._write_rest(data)
 
     def _make_way(self) -> bool:
-        """Writes all earlier text of both streams; False if our pipe is too full for it."""
+        """Writes all earlier text of both streams; False if our pipe is too full for the begun line."""
         if self._outbox.current_stream != self._stream:
             self._outbox.relieve()  # not under the lock: it may have to wait for the reader
         with self._outbox.lock:

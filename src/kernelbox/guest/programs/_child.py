@@ -15,7 +15,7 @@ from kernelbox.guest._exact_values import to_text
 from kernelbox.guest._interrupts import held
 from kernelbox.guest._stdlib import fcntl, os, select, signal, stat, threading, time
 from kernelbox.guest.programs._launcher import carry
-from kernelbox.guest.programs._orphans import note, note_start
+from kernelbox.guest.programs._orphans import note
 from kernelbox.guest.programs._program import Program
 from kernelbox.wire._builtins import keep_builtins
 
@@ -168,7 +168,6 @@ def spawn(program: Program, actions: list[tuple[object, ...]]) -> int:
             found = _find(argv[0], path)
         environment = dict(program.environment.pairs)
         options: dict[str, Any] = {"file_actions": actions, "setpgroup": 0, "setsigdef": _DEFAULT_SIGNALS}
-        note_start()
         return note(os.posix_spawn(found, argv, environment, **options))
     except OSError as exc:
         if exc.errno != errno.E2BIG:

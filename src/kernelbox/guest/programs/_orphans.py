@@ -47,18 +47,18 @@ def note(pid: int) -> int:
         if len(_started) > _MANY:
             _started.difference_update([old for old in list(_started) if not _is_child(old)])
         _started.add(pid)
+        note_start()
     return pid
 
 
 def note_start() -> None:
-    """Takes note that a program is about to be started, here or by the runner."""
+    """Takes note that a program has been started, here or by the runner."""
     for call in _on_start:
         call()
 
 
 def watch_starts(on_start: Callable[[], None]) -> None:
-    """Makes the functions that start processes note them, and call `on_start` before; called in a kernel before any
-    user code."""
+    """Makes the functions that start processes note them; called in a kernel before any user code."""
     _on_start.append(on_start)
     for name in ("fork", "posix_spawn", "posix_spawnp"):
         if (original := getattr(user_os, name, None)) is not None:
@@ -73,7 +73,6 @@ def watch_starts(on_start: Callable[[], None]) -> None:
 
 def _noting(original: Callable[..., int]) -> Callable[..., int]:
     def start(*args: Any, **kwargs: Any) -> int:
-        note_start()
         return note(original(*args, **kwargs))
 
     start.__name__ = start.__qualname__ = original.__name__
@@ -84,7 +83,6 @@ def _noting(original: Callable[..., int]) -> Callable[..., int]:
 
 def _noting_forkpty(original: Callable[[], tuple[int, int]]) -> Callable[[], tuple[int, int]]:
     def forkpty() -> tuple[int, int]:
-        note_start()
         pid, fd = original()
         return note(pid), fd
 
@@ -95,7 +93,7 @@ def _noting_forkpty(original: Callable[[], tuple[int, int]]) -> Callable[[], tup
 
 def _noting_system(original: Any) -> Any:
     def system(command: Any) -> int:
-        note_start()
+        note_start()  # C code starts the program, and waits for it
         status: int = original(command)
         return status
 

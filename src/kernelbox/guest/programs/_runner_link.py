@@ -186,7 +186,7 @@ def start(program: Program, *, out: Sink = "cell", err: Sink = "cell") -> Child:
                 given.append(end)
             elif sink == "cell":
                 given.append(fd)
-        note_start()
+        note_start()  # before it begins to write
         control = _link.ask(["start", out != "drop", err != "drop"], (request, *given))
         try:
             said = receive(control)

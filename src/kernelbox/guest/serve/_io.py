@@ -251,7 +251,7 @@ class IO:
                 called = True
             else:
                 self._see_to(fd, event)
-        if not resting and outbox.has_text:
+        if not resting and outbox.has_begun_lines:
             outbox.pump()
         self._do_what_is_due()
         return called

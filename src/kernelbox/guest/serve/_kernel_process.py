@@ -126,7 +126,7 @@ class KernelProcess:
         _guard_hooks.prepare(self._identity.directory)
         if self._guarded:
             _guard_hooks.raise_guards()
-        watch_starts(self._expect_program)
+        watch_starts(self._io.read_at_once)
         self._wire_shell()
         self.interrupts.install()
         Own(signal.SIGTERM, self.end.on_terminate, int(signal.SIG_DFL))
@@ -135,7 +135,6 @@ class KernelProcess:
         self._io.start()
         wrap_hooks(self._runs_own_code)
         self.outbox.ready()
-        self.outbox.gathers = True
         fill_reserve()
         failures = 0
         while True:
@@ -145,10 +144,6 @@ class KernelProcess:
             except BaseException as exc:  # noqa: BLE001  # what cells leave behind must not end their kernel
                 failures += 1
                 self._survive(exc, failures)
-
-    def _expect_program(self) -> None:
-        self.outbox.expect_program()
-        self._io.read_at_once()
 
     def _runs_own_code(self) -> bool:
         """Tells whether the calling thread runs the kernel's own code, and not a cell's."""
@@ -307,7 +302,7 @@ class KernelProcess:
         self._io.cell_begins()
         restore_what_ipython_needs(self.outbox.streams)
         if bash:
-            self._expect_program()
+            self._io.read_at_once()
         done = self._refuse(request) if request.shell_escape_only and not self._guarded else self._cells.run(request)
         self._io.cell_ends()
         self.interrupts.end()
@@ -325,7 +320,6 @@ class KernelProcess:
         if has_children():
             self.interrupts.older = set(children()) - {self.bash.pid}
             self._io.look_for_orphans()
-        self.outbox.gathers = self.interrupts.older <= self._always_there
         if peer.broken_by_cell:
             self.end.die("a cell closed the kernel's own descriptors")
 

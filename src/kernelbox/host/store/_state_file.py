@@ -24,7 +24,7 @@ def create_state(place: Place, name: str = STATE) -> int:
     place.remove_tree(name)
     fd = place.create(name)
     try:
-        os.write(fd, _state.EMPTY)  # a full disk must fail here, not as SIGBUS in the kernel
+        os.write(fd, bytes(_state.SIZE))  # a full disk must fail here, not as SIGBUS in the kernel
     except BaseException:
         os.close(fd)
         raise
