@@ -232,14 +232,32 @@ def test_a_kernel_with_too_many_processes_is_ended_and_they_with_it(
 NUMBERED = tuple(int(part) for part in os.uname().release.split(".")[:2]) >= (6, 14)
 
 
+FASTER_AND_FASTER = """
+import os, time
+until = time.monotonic() + 20
+while time.monotonic() < until:
+    try: os.fork()
+    except OSError: pass
+"""
+
+
 @pytest.mark.skipif(not NUMBERED, reason="numbers of processes can be bounded in a namespace since Linux 6.14")
-def test_in_a_sandbox_the_system_bounds_processes_without_a_group_too(
+def test_in_a_sandbox_the_system_bounds_a_fork_bomb_without_a_group_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERNELBOX_CGROUPS", "0")
-    with limited(tmp_path, sandbox=True, processes=320) as kernel:
-        forks = FORKS.replace("range(60)", "range(340)")
-        assert error(kernel, forks).startswith("BlockingIOError: [Errno 11]")
+    bound = Path("/proc/sys/kernel/pid_max").read_text()
+    with limited(tmp_path, sandbox=True, processes=30) as kernel:
+        assert run(kernel, "int(open('/proc/sys/kernel/pid_max').read())").return_value == "331"
+        assert death(kernel, FASTER_AND_FASTER).startswith("too many processes (limit 30, had ")
+        eventually(lambda: not processes_in(tmp_path))
+    assert Path("/proc/sys/kernel/pid_max").read_text() == bound, "of the machine"
+
+
+def test_a_sandboxed_kernel_starts_more_processes_one_after_the_other_than_it_may_have(tmp_path: Path) -> None:
+    forks = "import os\nfor _ in range(310): os.waitpid(os.fork() or os._exit(0), 0)\n"
+    with limited(tmp_path, sandbox=True, processes=20) as kernel:
+        assert run(kernel, f"{forks}!echo many | cat | cat").output == "many\n"
 
 
 def test_a_sandboxed_cell_cannot_use_up_what_the_system_counts_for_its_user(tmp_path: Path) -> None:

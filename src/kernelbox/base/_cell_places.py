@@ -73,11 +73,11 @@ def first_planted_link(path: str) -> str | None:
 
 
 def _read_all_records() -> None:
-    """Has the stores of this process read all their records, which notes the places of their cells."""
+    """Has the stores of this process read the records that they do not know yet: that notes the places of cells."""
     for known in stores[:]:
-        with contextlib.suppress(KernelBoxError):  # a store that cannot be read says so when it is used
+        with contextlib.suppress(KernelBoxError, OSError):  # a store that cannot be read says so when it is used
             if (store := known()) is not None:
-                store.all()
+                store.read_new()
 
 
 def _is_theirs(path: str) -> bool:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     EngineName = Literal["kernelbox", "jupyter"]
 
     class ReadsRecords(Protocol):
-        """What can read all records of a home."""
+        """What can read the records of a home."""
 
-        def all(self) -> object: ...
+        def read_new(self) -> None: ...
 
 
 DEFAULT_HOME = ".kernelbox"

@@ -60,15 +60,17 @@ else:
 class Flag:
     """An event that a thread waits for, and that happens once: like `threading.Event`."""
 
-    __slots__ = ("_lock",)
+    __slots__ = ("_happened", "_lock")
 
     def __init__(self) -> None:
+        self._happened = False
         self._lock = Lock()
         self._lock.acquire()
 
     def set(self) -> None:
-        """Wakes the thread that waits; does nothing the second time."""
-        if self._lock.locked():
+        """Wakes the thread that waits; does nothing the second time. One thread calls it."""
+        if not self._happened:
+            self._happened = True
             self._lock.release()
 
     def wait(self, timeout: float) -> bool:

@@ -34,14 +34,14 @@ def branch(options: Namespace) -> int:
 def checkpoint(options: Namespace) -> int:
     made = _copies.checkpoint(_find(options), options.label, timeout=options.timeout)
     if made.evicted:
-        say(f"dropped {_count('checkpoint', made.evicted)}, of which only so many are kept")
+        say(f"dropped {_count('checkpoint', made.evicted)}: there were too many of them, too old or too large")
     return _print(options, made.to_dict(), _describe(made))
 
 
 def checkpoints(options: Namespace) -> int:
     found = _copies.checkpoints(_find(options))
     if found and found[-1].evicted:
-        say(f"dropped {_count('checkpoint', found[-1].evicted)}, of which only so many are kept")
+        say(f"dropped {_count('checkpoint', found[-1].evicted)}: there were too many of them, too old or too large")
     text = "\n".join(map(_describe, found)) or "there are no checkpoints"
     return _print(options, {"checkpoints": [each.to_dict() for each in found]}, text)
 

@@ -1,9 +1,9 @@
 """A spare: a fork of the template that is made ahead, and waits to become the next kernel.
 
 Most of what a fork costs is paid later: the system copies each page when the new process first writes to it. A spare
-has its copies when a request comes. Which pages these are an earlier kernel of the template has shown by its first
-cell. Plain and guarded kernels are made of a spare. Those in a sandbox or with limits are not: they have a place of
-their own from their first moment.
+has its copies when a request comes. The template learns which pages to copy from a kernel that has run its first cell.
+Plain and guarded kernels are made of a spare. Those in a sandbox or with limits are not: they must start in their own
+namespaces or control groups.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ _PATIENCE = 60.0
 
 # More pages than a first cell writes to, some 1,600: a kernel with more has been used for something.
 _MOST_PAGES = 3000
+
+# Bytes. Larger mappings hold data or are only reserved; what tells of their pages would take megabytes.
+_LARGEST_MAPPING = 2**30
 
 # Requests of more bytes, for paths of unusual length, are forked for.
 _LONGEST_REQUEST = 16 * 1024
@@ -86,7 +89,10 @@ class Spares:
         if not self._pages:
             return
         template = os.getpid()
-        ours, theirs = make_link()
+        try:
+            ours, theirs = make_link()
+        except OSError:
+            return  # too many files are open; kernels start without a spare too
         try:
             pid = os.fork()
         except OSError:
@@ -166,6 +172,8 @@ def _copied_pages(pid: int) -> Iterator[tuple[int, int]]:
             if mode != "rw-p" or name.startswith("["):
                 continue
             start, end = (int(number, 16) for number in place.split("-"))
+            if end - start > _LARGEST_MAPPING:
+                continue
             data = os.pread(pagemap.fileno(), (end - start) // size * 8, start // size * 8)
             first = None
             for index, (flags,) in enumerate(struct.iter_unpack("Q", data + bytes(8))):

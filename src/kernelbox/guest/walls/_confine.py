@@ -17,11 +17,14 @@ from kernelbox.guest.walls._view import show_processes
 
 _NAMESPACES = _calls.CLONE_NEWNS | _calls.CLONE_NEWIPC | _calls.CLONE_NEWUTS
 
-# What the system counts for each user and a sandbox could use up: each of them may have so much of it.
+# Resources that Linux counts for each user. One sandbox could use them all up, so each gets this share.
 _SHARES_OF_USER = {"max_inotify_instances": 16, "max_inotify_watches": 8192}
 
-# The system's smallest bound of process numbers.
-_FEWEST_NUMBERS = 301
+# The version of Linux from which a pid namespace has a bound of its own. Before, it is one for the whole machine.
+_OWN_NUMBERS = (6, 14)
+
+# Once the numbers have been used up, those up to this one are not used again.
+_RESERVED_NUMBERS = 300
 
 # What stands for users who have no number in a user namespace, unless the system says otherwise.
 _NOBODY = 65534
@@ -59,9 +62,9 @@ def enter(first: int, told: int, *, user: int, own_network: bool, processes: flo
     """
     group, outside = os.getegid(), os.geteuid()
     here = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY)  # in the sandbox, where it is read-only, it could not be
-    settings = os.open("/proc/sys", os.O_PATH | os.O_DIRECTORY)
-    if processes:
-        _set(settings, "kernel/pid_max", max(processes, _FEWEST_NUMBERS))
+    settings = _open_settings()
+    if processes and _numbers_are_own():
+        _set(settings, "kernel/pid_max", _RESERVED_NUMBERS + processes + 1)
     scratch, writable, program = read_told(told)
     _calls.enter_namespaces(first, _NAMESPACES | (_calls.CLONE_NEWNET if own_network else 0))
     _calls.unshare(_calls.CLONE_NEWCGROUP)
@@ -70,7 +73,8 @@ def enter(first: int, told: int, *, user: int, own_network: bool, processes: flo
     _map_ids(here, (user, outside), (group, group))
     for name, share in _SHARES_OF_USER.items():
         _set(settings, f"user/{name}", share)
-    os.close(settings)
+    if settings is not None:
+        os.close(settings)
     os.close(here)
     _calls.drop_bounding_set()
     _calls.forbid_new_privileges()
@@ -78,8 +82,25 @@ def enter(first: int, told: int, *, user: int, own_network: bool, processes: flo
     return scratch, program
 
 
-def _set(settings: int, name: str, value: float) -> None:
+def _open_settings() -> int | None:
+    """Opens the directory of the system's settings, which some containers do not show."""
+    with contextlib.suppress(OSError):
+        return os.open("/proc/sys", os.O_PATH | os.O_DIRECTORY)
+    return None
+
+
+def _numbers_are_own() -> bool:
+    try:
+        major, minor, *_ = os.uname().release.split(".")
+        return (int(major), int(minor)) >= _OWN_NUMBERS
+    except ValueError:
+        return False
+
+
+def _set(settings: int | None, name: str, value: float) -> None:
     """Sets what holds in this process's namespaces, where the system has it and lets it be written."""
+    if settings is None:
+        return
     with contextlib.suppress(OSError):
         fd = os.open(name, os.O_WRONLY, dir_fd=settings)
         with contextlib.closing(os.fdopen(fd, "w")) as file:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Seconds of processor time by which one process may exceed the limit, for its keeper to end it with a better word.
 _GRACE = 2
 
-# So many files fewer than its user may a sandboxed kernel have open.
+# A sandboxed kernel's limit of open files is this much lower than its user's.
 _FOR_OTHERS = 1024
 
 # Seconds, some 270 years: the system counts them in nanoseconds, and takes more for a few.

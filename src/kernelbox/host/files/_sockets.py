@@ -8,6 +8,7 @@ import os
 import stat
 import struct
 import time
+from _thread import allocate_lock
 
 from kernelbox.base._errors import StoreFailed
 
@@ -36,6 +37,10 @@ _CREDENTIALS = struct.Struct("3i")
 
 # A kernel accepts connections within milliseconds, during cells too. One that is starting takes less than this.
 _QUEUE_PATIENCE = 5.0
+
+
+# Held while this process's limit of open files is raised.
+_raising = allocate_lock()
 
 
 def dial(place: Place, name: str) -> Socket:
@@ -84,12 +89,13 @@ def send_descriptors(sock: socket.socket, data: bytes, descriptors: list[int]) -
             raise
     import resource  # not everywhere, and hardly ever needed
 
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    try:
-        return socket.send_fds(sock, [data], descriptors)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    with _raising:
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+        try:
+            return socket.send_fds(sock, [data], descriptors)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def listen(place: Place, name: str, *, tell_senders: bool = False) -> socket.socket:

@@ -317,6 +317,15 @@ def is_maker(pid: int) -> bool:
         return False
 
 
+def is_spare(pid: int) -> bool:
+    """Tells whether a process waits to become a kernel, by its title."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().startswith(b"kernelbox: spare\0")
+    except OSError:
+        return False
+
+
 def _is_first(pid: int) -> bool:
     try:
         return read_status(pid).get("NSpid", "").split()[-1:] == ["1"]

@@ -30,7 +30,7 @@ _LONGEST = 8192
 _LAST = f"{CHECKPOINT}last"
 
 # Says which checkpoints were dropped without being asked for, one a line: the number, why, and the last number that had
-# been given, or 0 if the caller of `checkpoint` has been told. It is only shown. Of more than so many bytes, the last.
+# been given, or 0 if the caller of `checkpoint` has been told. Only messages depend on it, and only on its last lines.
 _EVICTED = f"{CHECKPOINT}evicted"
 _MOST_EVICTED = 4096
 
@@ -156,9 +156,10 @@ def _read_last(place: Place) -> int:
 
 def _read_evicted(place: Place) -> list[tuple[int, str, int]]:
     try:
-        lines = place.tail(_EVICTED, _MOST_EVICTED).decode("ascii", "replace").splitlines()
+        text = place.tail(_EVICTED, _MOST_EVICTED)
     except OSError:
         return []
+    lines = text.decode("ascii", "replace").splitlines()[len(text) == _MOST_EVICTED :]  # the first may be cut
     found = []
     for line in lines:
         match line.split():

@@ -12,7 +12,7 @@ import time
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host.files._lock import locked
 from kernelbox.host.files._sockets import dial, peer_of
-from kernelbox.host.process._process import Process, children_of, is_maker, read_start_time
+from kernelbox.host.process._process import Process, children_of, is_maker, is_spare, read_start_time
 from kernelbox.wire._layout import TEMPLATE
 
 TYPE_CHECKING = False
@@ -114,7 +114,9 @@ def _has_kernels(process: Process) -> bool:
     """Tells whether a template has live kernels, which others have opened meanwhile."""
     # The first child with the maker's name is the maker. A cell can give its kernel that name, but not an older child.
     maker = next(filter(is_maker, children_of(process.pid)), 0)
-    return any(read_start_time(pid) is not None and pid != maker for pid in children_of(process.pid))
+    return any(
+        read_start_time(pid) is not None and pid != maker and not is_spare(pid) for pid in children_of(process.pid)
+    )
 
 
 def _is_socket(runtime: Place, name: str) -> bool:
