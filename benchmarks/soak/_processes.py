@@ -10,7 +10,7 @@ from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
 _GUEST = b"kernelbox.guest.birth._template_main"  # until the template has a title
-_TITLE, _TEMPLATE = b"kernelbox: ", b"kernelbox: template"
+_TITLE, _TEMPLATE, _SPARE = b"kernelbox: ", b"kernelbox: template", b"kernelbox: spare\0"
 
 
 def keep_orphans() -> None:
@@ -41,6 +41,15 @@ def descendants() -> set[int]:
         found.update(below)
         rest += below
     return found
+
+
+def count_but_spares() -> int:
+    """Returns how many processes there are below this one, without those that wait to become kernels."""
+    count = 0
+    for pid in descendants():
+        with contextlib.suppress(OSError):
+            count += not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(_SPARE)
+    return count
 
 
 def guests() -> tuple[dict[int, str], set[int]]:

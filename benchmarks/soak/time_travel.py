@@ -239,7 +239,7 @@ class TravelSoak:
         if listed != sorted(self._models):
             self._breach(f"kernels {listed} are listed, not {sorted(self._models)}")
         wanted = 1 + len(self._models) + sum(len(model.checkpoints) for model in self._models.values())
-        self._await(f"there are {wanted} processes", lambda: len(_processes.descendants()) == wanted)
+        self._await(f"there are {wanted} processes", lambda: _processes.count_but_spares() == wanted)
         for pid in _processes.descendants():
             if len(opened := _processes.list_descriptors(pid)) > _DESCRIPTORS + 3 * wanted:
                 self._breach(f"{len(opened)} descriptors are open in {_processes.describe(pid)}: {sorted(opened)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 
 from kernelbox.base._errors import StartFailed
 from kernelbox.host.engines._spawning import inode_of_home
@@ -19,13 +18,6 @@ if TYPE_CHECKING:
 
 # The most files of a working directory with a limit of its size. They are counted whenever the size may have changed.
 _MOST_FILES = 200_000
-
-# Measuring checkpoints takes less than this, unless they are large. Then it takes this part of the time at the most.
-_SHORT = 0.005
-_SHARE = 0.01
-
-# When the checkpoints of a kernel are measured next, if that took long.
-_due: dict[str, float] = {}
 
 # Limits that systems other than Linux can enforce for each process.
 _PORTABLE = {"files", "file_size"}
@@ -66,17 +58,9 @@ def measured_checkpoints(checkpoints: list[Checkpoint]) -> list[Checkpoint]:
 
 
 def measured_if_needed(checkpoints: list[Checkpoint], limit: int) -> list[Checkpoint]:
-    """Fills in the memory of checkpoints if they may have more than a limit together. The system looks at each page for
-    that, so it is not done again at once if it took long."""
-    kernel_id = checkpoints[-1].kernel_id if checkpoints else ""
-    if sum(anonymous_bytes(each.pid) for each in checkpoints) <= limit or time.monotonic() < _due.get(kernel_id, 0.0):
-        return checkpoints
-    began = time.thread_time()
-    found = measured_checkpoints(checkpoints)
-    took = time.thread_time() - began
-    if took > _SHORT:
-        _due[kernel_id] = time.monotonic() + took / _SHARE
-    return found
+    """Fills in the memory of checkpoints if they may have more than a limit together: the system looks at each page."""
+    may_exceed = len(checkpoints) > 1 and sum(anonymous_bytes(each.pid) for each in checkpoints) > limit
+    return measured_checkpoints(checkpoints) if may_exceed else checkpoints
 
 
 def _measure(record: KernelRecord, pid: int) -> dict[str, float] | None:

@@ -100,7 +100,12 @@ async def interrupt_kernel(key: str, request: Request) -> Interrupted:
     return Interrupted(interrupted=await kernels_of(request).interrupt(key))
 
 
-@router.post("/sessions/{name}", tags=["Sessions"], summary="Find the kernel of a name, or open it", responses=FULL)
+@router.post(
+    "/sessions/{name}",
+    tags=["Sessions"],
+    summary="Find the kernel of a name, or open it",
+    responses={**CONFLICT, **FULL},
+)
 @needs("manage")
 async def open_session(name: str, request: Request, body: SessionCreate | None = None) -> KernelModel:
     kernels = kernels_of(request)
