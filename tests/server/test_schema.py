@@ -104,7 +104,7 @@ def test_a_number_without_a_fraction_is_a_whole_number(served: Served) -> None:
     served.http.delete("/kernels/whole")
 
 
-# What a schema cannot say: which characters can be shown, from which amount a limit can be used, what an operator allows.
+# What a schema cannot say: which characters can be shown, from which amount a limit can be used, what is allowed.
 UNSAID = (
     *("a kernel's name cannot be", "the limit ", "a tag", "tags", "a session name", "the path", "a path"),
     *("python cannot be", "requirements cannot be"),
