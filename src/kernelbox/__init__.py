@@ -129,6 +129,13 @@ if TYPE_CHECKING:
     from kernelbox.wire._results import AttemptSnapshot, ErrorInfo, ExecutionResult, OutputItem
 
 
+# A program loads what opens kernels while files can still be opened. The command line loads it when it is needed.
+_OPENING = (
+    *("kernelbox.core._every_kernel", "kernelbox.core._starting", "kernelbox.core._terms"),
+    *("kernelbox.host.engines._limiting", "kernelbox.host.files._lock"),
+)
+
+
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         sentence = f"module {__name__!r} has no attribute {name!r}"
@@ -140,6 +147,8 @@ def __getattr__(name: str) -> object:
     import importlib
 
     value = getattr(importlib.import_module(_HOMES[name]), name)
+    for module in _OPENING if _HOMES[name].startswith("kernelbox.api.") else ():
+        importlib.import_module(module)
     globals()[name] = value
     return value
 

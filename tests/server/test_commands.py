@@ -13,7 +13,7 @@ from tests.support.server import DEADLINE, Served
 DOCS = Path(__file__).parents[2] / "docs"
 
 # A command, which may go on on the next line, and the beginning of what it prints.
-_COMMAND = re.compile(r"^\$ (curl (?:.*\\\n)?.*)\n(.*?)(?:…|$)", re.MULTILINE)
+_COMMAND = re.compile(r"^\$ (curl (?:.*\\\n)?.*[^\\\n])\n(?!```)(.*?)(?:…|$)", re.MULTILINE)
 
 COMMANDS = [
     found for name in ("http-api", "http-streaming") for found in _COMMAND.findall((DOCS / f"{name}.md").read_text())
@@ -34,4 +34,4 @@ def test_a_command_of_the_documents_prints_what_they_say(
 
 
 def test_the_documents_show_commands() -> None:
-    assert len(COMMANDS) == 4
+    assert len(COMMANDS) == 5
