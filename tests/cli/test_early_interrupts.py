@@ -24,7 +24,7 @@ IMPORTS = {
     "kernelbox.cli._main": "list",
     "kernelbox.cli._command_table": "list",
     "kernelbox.wire._values": "version",
-    "json": "list",
+    "argparse": "list",
     "kernelbox.cli._parser": "list",
     "kernelbox.cli.commands._lifecycle": "list",
     "kernelbox.cli.commands._exec": "exec --name a 1",
