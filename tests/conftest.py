@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,10 @@ settings.register_profile("kernelbox", deadline=None, suppress_health_check=[Hea
 settings.load_profile("kernelbox")
 
 _numbers = itertools.count(1)
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would all that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)  # tests run without xdist too

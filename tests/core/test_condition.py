@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cells import run, wait_for_end
+from tests.support.cells import parent_of, run, stopped, wait_for_end
 
 from kernelbox import KernelRecord, StoreFailed, destroy, get_or_create
 from kernelbox.api._configured import kernels
@@ -111,11 +111,12 @@ def test_a_kernel_whose_process_has_ended_is_dead_by_its_cause(kernel: KernelRec
 
 def test_a_kernel_that_no_client_can_reach_is_dead_though_its_process_lives(kernel: KernelRecord) -> None:
     assert not condition().is_unreachable(kernel)
-    (directory_of(kernel) / "socket").rename(directory_of(kernel) / "moved")
-    lost = refreshed(kernel, death="another")
-    assert (lost.status, lost.death) == ("dead", "its file 'socket' was deleted")
-    assert condition().is_unreachable(kernel)
-    assert condition().has_process(kernel)
+    with stopped(parent_of(kernel.pid or 0)):
+        (directory_of(kernel) / "socket").rename(directory_of(kernel) / "moved")
+        lost = refreshed(kernel, death="another")
+        assert (lost.status, lost.death) == ("dead", "its file 'socket' was deleted")
+        assert condition().is_unreachable(kernel)
+        assert condition().has_process(kernel)
 
 
 def test_a_kernel_that_was_destroyed_since_its_record_was_read_is_told_so(kernel: KernelRecord) -> None:

@@ -27,7 +27,8 @@ def test_status_tells_what_a_kernel_and_its_children_use(cgroups: str, monkeypat
     run(kernel, "import time\nwhile time.process_time() < 0.5: pass")
     after = status(kernel).usage
     assert after is not None
-    assert 100_000_000 <= after["memory"] - before["memory"] < 140_000_000
+    # Not quite all of it: each process counts its part of a shared page, which falls when the template forks a spare.
+    assert 90_000_000 <= after["memory"] - before["memory"] < 140_000_000
     assert after["cpu"] >= 0.4
     assert after["processes"] > before["processes"]
 
