@@ -578,6 +578,24 @@ def test_doctor_finds_a_sound_installation_sound(home: Path) -> None:
     assert "✓ python" in kernelbox("doctor", "--pretty").stdout
 
 
+@pytest.mark.parametrize("words", [["run"], ["exec", "--text"]])
+def test_ctrl_c_is_reported_once_to_people(home: Path, words: list[str]) -> None:
+    with subprocess.Popen(
+        [KERNELBOX, *words, "demo", WRITE_AND_WAIT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(signal.SIGINT)
+        stderr = process.stderr.read()
+    assert process.returncode == 130
+    assert stderr.count("kept its variables") == 1
+
+
+def test_a_death_is_reported_once_to_people(home: Path) -> None:
+    assert kernelbox("run", "demo", "import os; os._exit(3)").stderr.count("variables are lost") == 1
+
+
 def test_doctor_says_what_is_wrong_and_how_to_fix_it(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = kernelbox("doctor", KERNELBOX_HOME=str(tmp_path / "file" / "home"))

@@ -595,8 +595,7 @@ def test_a_cancelled_cell_that_stops_keeps_the_state() -> None:
     execution.cancel(now=NOW + 1)
     result = finish(execution, status="error", traceback=["KeyboardInterrupt"], interrupted=True)
     assert outcome(execution) == ("error", "interrupted", "kept")
-    sentence = f"cancelled; {INTERRUPTED}"
-    assert result.error == ErrorInfo("Cancelled", sentence, [f"Cancelled: {sentence}"])
+    assert result.error == ErrorInfo("Cancelled", INTERRUPTED, [f"Cancelled: {INTERRUPTED}"])
 
 
 def test_a_cancelled_cell_that_had_just_finished_succeeds() -> None:

@@ -213,9 +213,10 @@ class Execution:
             self._end_unrun(done.evalue)
             return
         if done.interrupted and self._cause is not None:
+            kept = "the cell was interrupted and the kernel kept its variables"
             self._end(
                 "interrupted",
-                f"{self._what_happened()}; the cell was interrupted and the kernel kept its variables",
+                kept if self._what_happened() == "cancelled" else f"{self._what_happened()}; {kept}",
                 traceback=_where(done.traceback),
                 done=done,
             )

@@ -313,7 +313,7 @@ def _print(checks: list[Check]) -> None:
     signs = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
     width = width_of(sys.stdout)
     for check in checks:
-        sign, color = signs[check.verdict]
+        sign, color = ("-", "dim") if check.verdict == "ok" and check.fix else signs[check.verdict]
         line = f"{check.name}: {escape(check.found, keep=_NEWLINE)}"
         if check.verdict == "ok" and len(line) > width - 2:
             line = line[: width - 3] + "…"

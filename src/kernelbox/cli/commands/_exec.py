@@ -44,7 +44,9 @@ def run(options: Namespace) -> int:
             end_sessions()
     finish(result)
     if ctrl_c.pressed:
-        say(f"interrupted: {_what_became_of(result)}")
+        told = result.error is not None and result.error.ename != "KeyboardInterrupt"
+        if options.stream or options.form == "json" or not told:
+            say(f"interrupted: {_what_became_of(result)}")
         return INTERRUPTED
     return 0 if result.ok else FAILED
 

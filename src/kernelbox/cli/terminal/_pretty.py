@@ -93,8 +93,6 @@ class Screen:
             line = f"{error.ename}: {error.evalue}"
             lines = "\n".join(error.traceback) or (line if line not in result.stderr else "")
             write(color_traceback(for_terminal(lines)) + "\n" if lines else "", sys.stderr)
-        if result.state == "lost":
-            print(paint("the kernel's variables are lost", "yellow", sys.stderr), file=sys.stderr)
         sys.stdout.flush()
 
     def _print(self, kind: str, text: str) -> None:
