@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.support.cells import DEADLINE, Running, eventually, run, value, wait_for_end
 
@@ -183,6 +184,9 @@ def test_an_abandoned_cell_that_holds_the_interpreter_is_ended_by_the_next_clien
     with subprocess.Popen([sys.executable, "-c", ABANDON, kernel.name, code], stdout=subprocess.PIPE) as client:
         assert client.stdout is not None
         assert client.stdout.readline() == b"begun\n"
+        busy, process = 0.3, psutil.Process(kernel.pid)  # by then it has long been in the match
+        before = process.cpu_times().user
+        eventually(lambda: process.cpu_times().user > before + busy)
         client.kill()
     waited = execute(kernel, "1", timeout=0.3)
     assert waited.error is not None

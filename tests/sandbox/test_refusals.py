@@ -42,7 +42,7 @@ CAPSET = (126, 91)[MACHINE]
 PROC, FILTER = f"3={1 | 2 | 4 | 8}", "0=22"
 
 PROGRAM = """
-import time
+import contextlib, time
 from kernelbox import KernelBoxError, destroy, execute, get_or_create, list_kernels
 try:
     get_or_create("box", sandbox=True)
@@ -51,8 +51,13 @@ except KernelBoxError as exc:
 print(execute("plain", "6 * 7").return_value, [record.name for record in list_kernels()])
 template = execute("plain", "import os; os.getppid()").return_value
 deadline = time.monotonic() + 60
-while (left := open(f"/proc/{template}/task/{template}/children").read().split()) != [str(get_or_create("plain").pid)]:
-    assert time.monotonic() < deadline, left
+titles = {}
+while list(titles.values()) != ["kernelbox: plain (idle)"]:
+    assert time.monotonic() < deadline, titles
+    pids = open(f"/proc/{template}/task/{template}/children").read().split()
+    with contextlib.suppress(OSError):
+        titles = {pid: open(f"/proc/{pid}/cmdline").read().strip("\\0") for pid in pids}
+        titles = {pid: title for pid, title in titles.items() if title != "kernelbox: spare"}
 destroy("plain")
 """
 
