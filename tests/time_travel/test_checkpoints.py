@@ -23,6 +23,8 @@ from kernelbox import (
     rollback,
     status,
 )
+from kernelbox.api._configured import kernels
+from kernelbox.host.store._checkpoint_files import note_evicted, read_evicted
 
 
 def test_a_rollback_sets_the_variables_back(kernel: KernelRecord) -> None:
@@ -209,6 +211,15 @@ def test_a_list_names_what_was_dropped_for_it(kernel: KernelRecord, monkeypatch:
     for _ in range(2):  # until there is a newer one
         assert [(each.number, each.evicted) for each in checkpoints(kernel)] == [(3, [1, 2])]
     assert checkpoint(kernel).evicted == [1, 2, 3]
+
+
+def test_the_list_of_dropped_checkpoints_keeps_the_last_ones_and_stays_small(kernel: KernelRecord) -> None:
+    directory = kernels().store.directory(kernel.kernel_id)
+    for number in range(1, 2001):
+        note_evicted(directory, {number: "number"}, told=True)
+    noted = Path(directory.path_of("checkpoint-evicted"))
+    assert noted.stat().st_size < 8192
+    assert list(read_evicted(directory)) == list(range(1801, 2001))
 
 
 @pytest.mark.parametrize("end", [destroy, restart])

@@ -5,11 +5,9 @@ A file is written once. The keeper ends the process whose file is gone, and remo
 
 from __future__ import annotations
 
-import os
 import time
 
 from kernelbox.base._light import suppress
-from kernelbox.host.files._place import write_all
 from kernelbox.host.process._process import ProcessIdentity
 from kernelbox.wire._json import encode_json, load
 from kernelbox.wire._layout import CHECKPOINT
@@ -30,9 +28,9 @@ _LONGEST = 8192
 _LAST = f"{CHECKPOINT}last"
 
 # Says which checkpoints were dropped without being asked for, one a line: the number, why, and the last number that had
-# been given, or 0 if the caller of `checkpoint` has been told. Only messages depend on it, and only on its last lines.
+# been given, or 0 if the caller of `checkpoint` has been told. Only messages depend on it, so only the last are kept.
 _EVICTED = f"{CHECKPOINT}evicted"
-_MOST_EVICTED = 4096
+_MOST_EVICTED = 200
 
 WHY_EVICTED = {
     "number": "only KERNELBOX_CHECKPOINTS of them are kept",
@@ -115,11 +113,9 @@ def note_evicted(directory: KernelDirectory, evicted: dict[int, str], *, told: b
     """Notes which checkpoints were dropped, and why: a key of WHY_EVICTED. `told` says that a caller gets to know."""
     with suppress(OSError), directory.open() as place:
         last = 0 if told else _read_last(place)
-        fd = place.open_for_writing(_EVICTED, os.O_APPEND)
-        try:
-            write_all(fd, "".join(f"{number} {why} {last}\n" for number, why in evicted.items()).encode())
-        finally:
-            os.close(fd)
+        noted = _read_evicted(place) + [(number, why, last) for number, why in evicted.items()]
+        lines = (f"{number} {why} {last}\n" for number, why, last in noted[-_MOST_EVICTED:])
+        place.replace(_EVICTED, "".join(lines).encode())
 
 
 def read_evicted(directory: KernelDirectory) -> dict[int, str]:
@@ -156,12 +152,11 @@ def _read_last(place: Place) -> int:
 
 def _read_evicted(place: Place) -> list[tuple[int, str, int]]:
     try:
-        text = place.tail(_EVICTED, _MOST_EVICTED)
+        text = place.tail(_EVICTED, _LONGEST)
     except OSError:
         return []
-    lines = text.decode("ascii", "replace").splitlines()[len(text) == _MOST_EVICTED :]  # the first may be cut
     found = []
-    for line in lines:
+    for line in text.decode("ascii", "replace").splitlines():
         match line.split():
             case [number, why, last] if number.isdecimal() and last.isdecimal() and why in WHY_EVICTED:
                 found.append((int(number), why, int(last)))
