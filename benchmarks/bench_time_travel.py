@@ -41,7 +41,7 @@ _USES = {
 }
 
 # Seconds between a step and the next, as a cell would take: what a step leaves to be done is done then.
-_PAUSE = 0.05
+_PAUSE = 0.2
 
 
 def rows() -> Iterator[Row]:

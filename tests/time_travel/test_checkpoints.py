@@ -9,6 +9,7 @@ import pytest
 from tests.support.cells import DEADLINE, Running, eventually, is_running, run, until_queued, value, wait_for_end
 
 from kernelbox import (
+    Checkpoint,
     CheckpointNotFound,
     InvalidInput,
     KernelBusy,
@@ -24,6 +25,7 @@ from kernelbox import (
     status,
 )
 from kernelbox.api._configured import kernels
+from kernelbox.host.process._process import children_of, parent_of
 from kernelbox.host.store._checkpoint_files import note_evicted, read_evicted
 
 
@@ -211,6 +213,44 @@ def test_a_list_names_what_was_dropped_for_it(kernel: KernelRecord, monkeypatch:
     for _ in range(2):  # until there is a newer one
         assert [(each.number, each.evicted) for each in checkpoints(kernel)] == [(3, [1, 2])]
     assert checkpoint(kernel).evicted == [1, 2, 3]
+
+
+def test_a_checkpoint_whose_spare_was_killed_can_still_be_used(kernel: KernelRecord) -> None:
+    run(kernel, "x = 1")
+    made = checkpoint(kernel)
+    eventually(lambda: len(_spares(made)) == 1)
+    for pid in _spares(made):
+        os.kill(pid, 9)
+        wait_for_end(pid)
+    run(kernel, "x = 2")
+    rollback(kernel)
+    assert value(kernel, "x") == "1"
+    eventually(lambda: len(_spares(made)) == 1)
+
+
+def test_a_spare_ends_with_its_checkpoint(kernel: KernelRecord) -> None:
+    made = checkpoint(kernel)
+    eventually(lambda: len(_spares(made)) == 1)
+    spares = _spares(made)
+    drop(made)
+    for pid in spares:
+        wait_for_end(pid)
+
+
+def test_memory_that_only_a_checkpoint_and_its_spare_have_counts_as_the_checkpoints(kernel: KernelRecord) -> None:
+    run(kernel, "data = bytearray(b'x') * 40_000_000")
+    made = checkpoint(kernel)
+    eventually(lambda: len(_spares(made)) == 1)
+    run(kernel, "data[:] = b'y' * len(data)")
+    (found,) = checkpoints(kernel)
+    assert found.private_bytes > 40_000_000
+    eventually(lambda: len(_spares(made)) == 1)
+
+
+def _spares(made: Checkpoint) -> list[int]:
+    """Returns the processes that a checkpoint holds ready: they are in its session."""
+    beside = children_of(parent_of(made.pid) or 0)
+    return [pid for pid in beside if pid != made.pid and is_running(pid) and os.getsid(pid) == made.pid]
 
 
 def test_the_list_of_dropped_checkpoints_keeps_the_last_ones_and_stays_small(kernel: KernelRecord) -> None:

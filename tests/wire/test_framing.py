@@ -70,6 +70,7 @@ EXAMPLES: list[m.Message] = [
     m.Foster("t", "k", "l", "/d"),
     m.Agreed(),
     m.Release("k", 1),
+    m.Measure("k"),
     m.Adopt("t"),
     m.Adopted("k", "/d"),
     m.Thaw("t"),

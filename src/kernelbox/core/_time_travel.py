@@ -85,8 +85,6 @@ def checkpoint(kernels: Kernels, key: str, *, label: str | None = None, timeout:
 
     Old checkpoints are dropped where there are too many; `evicted` are their numbers. Raises as `branch` does.
     """
-    from kernelbox.host.engines._limiting import measured_if_needed
-
     if label is not None and (len(check_name(label)) > MAX_LABEL or label.isdecimal()):
         raise InvalidInput("label", label, f"use up to {MAX_LABEL} characters that are not just a number")
     patience = check_timeout(timeout, kernels.config.execution_timeout)
@@ -111,7 +109,7 @@ def checkpoint(kernels: Kernels, key: str, *, label: str | None = None, timeout:
             )
             write_checkpoint(place, directory, made)
             fostering.settle()
-        found = measured_if_needed(read_checkpoints(directory), kernels.config.checkpoint_memory)
+        found = engine.measure_checkpoints(directory, limit=kernels.config.checkpoint_memory, but=number)
         evicted = list_evicted(directory, number - 1) + _evict(kernels, record, found, but=number)
     return Checkpoint(**{**made.to_dict(), "evicted": evicted})
 
@@ -121,12 +119,10 @@ def checkpoints(kernels: Kernels, key: str) -> list[Checkpoint]:
 
     `evicted` in the last one are those that were dropped since it was made.
     """
-    from kernelbox.host.engines._limiting import measured_checkpoints
-
     record = kernels.get(key)
     directory = kernels.store.directory(record.kernel_id)
     with kernels.store.locking(f"{record.kernel_id} checkpoints"):
-        found = measured_checkpoints(read_checkpoints(directory))
+        found = engine_named(record.engine).measure_checkpoints(directory)
         evicted = _evict(kernels, record, found)
         found = [each for each in found if each.number not in evicted]
         if found:

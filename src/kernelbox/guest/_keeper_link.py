@@ -56,11 +56,14 @@ def send_packet(link: int, message: Message, fds: list[int] | None = None) -> No
         sock.detach()
 
 
-def receive_packet(link: int, *, wait: bool = True) -> Received | None:
-    """Returns the next message; None if the other end is closed. Raises OSError, also for what is not a message."""
+def receive_packet(link: int, *, wait: bool = True, peek: bool = False) -> Received | None:
+    """Returns the next message; None if the other end is closed. Raises OSError, also for what is not a message.
+
+    With `peek` the message stays there to be received again, and the descriptors are copies.
+    """
     sock = Socket(fileno=link)
     try:
-        flags = _socket.MSG_CMSG_CLOEXEC | (0 if wait else _socket.MSG_DONTWAIT)
+        flags = _socket.MSG_CMSG_CLOEXEC | (0 if wait else _socket.MSG_DONTWAIT) | (_socket.MSG_PEEK if peek else 0)
         data, ancillary, _, _ = sock.recvmsg(_ROOM, _ANCILLARY, flags)
     finally:
         sock.detach()

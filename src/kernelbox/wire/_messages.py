@@ -1,6 +1,7 @@
 """The messages that cross the process wall, one dataclass each, shared by both sides.
 
-Host to guest: Execute, Interrupt, Answer, Query, Watch, Copy; to a template: Spawn; to a keeper: Foster, Release.
+Host to guest: Execute, Interrupt, Answer, Query, Watch, Copy; to a template: Spawn; to a keeper: Foster, Release,
+Measure.
 Guest to host: Started, Begun, Output, Display, Clear, Ask, Withdraw, Comm, Payload, Done, Reply, Farewell; from a
 template: Spawned, Introduced, Refused; from a keeper also Agreed.
 Between a keeper and copies of its kernels: Adopt, Adopted, Thaw.
@@ -413,6 +414,17 @@ class Release(Message):
     kernel_id: str
     checkpoint: int = 0
     wait: bool = True
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Measure(Message):
+    """Asks a keeper, and this all checkpoints of a kernel `but` one, to do without their spares, which share memory.
+
+    A socket comes with it. Each checkpoint writes a byte there, and has a spare again when the host has closed it.
+    """
+
+    kernel_id: str
+    but: int = 0
 
 
 @dataclass(eq=False, repr=False, slots=True)

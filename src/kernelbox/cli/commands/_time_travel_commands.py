@@ -9,8 +9,7 @@ from kernelbox.base._text import escape
 from kernelbox.cli.terminal._output import FAILED, emit, say
 from kernelbox.core._time_travel import choose_number
 from kernelbox.core._time_travel import drop as end_checkpoint
-from kernelbox.host.engines._limiting import measured_checkpoints
-from kernelbox.host.store._checkpoint_files import read_checkpoints
+from kernelbox.host._engines import engine_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def show_tree(options: Namespace, records: Sequence[KernelRecord]) -> int:
         below.setdefault(record.parent if record.parent in known else None, []).append(record)
     store = kernels().store
     frozen = {
-        record.kernel_id: measured_checkpoints(read_checkpoints(store.directory(record.kernel_id)))
+        record.kernel_id: engine_named(record.engine).measure_checkpoints(store.directory(record.kernel_id))
         for record in records
     }
     roots = below.get(None, [])

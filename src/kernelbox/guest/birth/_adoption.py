@@ -28,6 +28,7 @@ from kernelbox.wire._messages import (
     Adopted,
     Agreed,
     Foster,
+    Measure,
     Message,
     Refused,
     Release,
@@ -80,8 +81,13 @@ class Adoptions:
 
     # -- hosts -----------------------------------------------------------------------------------------------
 
-    def take_request(self, message: Foster | Release, fds: list[int], host: socket.socket) -> None:
+    def take_request(self, message: Foster | Release | Measure, fds: list[int], host: socket.socket) -> None:
         """Takes a request about copies. A refused one is answered at once."""
+        if isinstance(message, Measure):
+            self._measure(message, fds)
+            close(*fds)
+            host.close()
+            return
         if isinstance(message, Release):
             close(*fds)
             self._release(message)
@@ -162,6 +168,12 @@ class Adoptions:
             self._keeper.kill(pid)
         for pid in wanted if release.wait else ():
             self._keeper.wait(pid)
+
+    def _measure(self, measure: Measure, fds: list[int]) -> None:
+        for kept in self._keeper.kernels.values():
+            if kept.kernel_id == measure.kernel_id and kept.checkpoint not in (0, measure.but):
+                with contextlib.suppress(OSError):  # it is just ending
+                    send_packet(kept.held["link"], measure, fds)
 
     # -- copies ----------------------------------------------------------------------------------------------
 

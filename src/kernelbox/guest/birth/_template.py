@@ -32,7 +32,7 @@ from kernelbox.guest.birth._spare import Spares
 from kernelbox.guest.birth._specialize import READY, READY_WITH_KEEPER, Birth, specialize
 from kernelbox.guest.output._peers import is_same_user
 from kernelbox.wire._framing import ProtocolError, encode
-from kernelbox.wire._messages import Foster, Message, Refused, Release, Spawn, Spawned, group_name
+from kernelbox.wire._messages import Foster, Measure, Message, Refused, Release, Spawn, Spawned, group_name
 
 # A request comes in one piece; an opener that stops in the middle of it must not stop us.
 _CLIENT_PATIENCE = 5.0
@@ -177,7 +177,7 @@ class Template:
             traceback.print_exc()  # the opener vanished or spoke nonsense; it sees the connection end
             client.close()
             return
-        if isinstance(message, Foster | Release):
+        if isinstance(message, Foster | Release | Measure):
             self._keeper.adoptions.take_request(message, fds, client)
             return
         refusal = self._refuse(message, fds)

@@ -1,7 +1,8 @@
 """How a kernel makes copies of itself, between cells: look → fork → renew → present itself to the keeper.
 
-A copy is a kernel of its own, or a checkpoint: that stays frozen, and when it is asked to forks a copy that goes on.
-Nothing of the original may be disturbed, so it waits until the copy has let go of all that the two share.
+A copy is a kernel of its own, or a checkpoint: that stays frozen, and keeps a spare, which is a copy that goes on when
+a kernel is wanted. A fork takes longer the more memory there is, so no rollback should wait for one. Nothing of the
+original may be disturbed, so it waits until the copy has let go of all that the two share.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from kernelbox.guest._descriptors import Descriptors, put_behind
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._keeper_link import make_link, receive_packet, send_packet
-from kernelbox.guest._process_title import show_checkpoint, show_kernel
+from kernelbox.guest._process_title import show_checkpoint, show_kernel, show_role
 from kernelbox.guest._process_tree import become_subreaper, die_with_parent
-from kernelbox.guest._stdlib import contextlib, os, signal
+from kernelbox.guest._stdlib import contextlib, os, select, signal
 from kernelbox.guest.copies._library_state import (
     RandomState,
     forget_children,
@@ -36,7 +37,7 @@ from kernelbox.guest.serve._request_queue import RequestQueue
 from kernelbox.guest.shell._cells import Cells
 from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._layout import PROFILE
-from kernelbox.wire._messages import Adopt, Adopted, Copy, Thaw
+from kernelbox.wire._messages import Adopt, Adopted, Copy, Measure, Thaw
 
 if TYPE_CHECKING:
     from kernelbox.guest.programs._bash import Bash
@@ -50,6 +51,14 @@ _FAILED = 70  # EX_SOFTWARE of sysexits.h
 
 # What a copy says to what it is a copy of, when it has let go of all that the two share.
 _APART = b"apart"
+
+# Seconds that a host may take to measure a checkpoint: the system looks at each page.
+_MEASURING = 5.0
+
+# Seconds until a checkpoint makes a spare, which takes a processor: a host that has just had an answer goes first. When
+# it was measured, others were too, and all would fork at once.
+_DELAY = 0.02
+_DELAY_WHEN_MEASURED = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +141,7 @@ class Copies:
             self.under_way = False
         if not is_copy:
             os.close(apart)
-            said = os.read(waits, 1024)
+            said = b"".join(iter(lambda: os.read(waits, 1024), b""))
             os.close(waits)
             return "" if said == _APART else said.decode("utf-8", "replace") or "the copy ended at once"
         os.close(waits)
@@ -181,25 +190,42 @@ class Copies:
         forget_children()
 
     def _stay_frozen(self, survey: _Survey) -> None:
-        """Waits for as long as the checkpoint is kept; returns in a copy that goes on as a kernel."""
+        """Waits for as long as the checkpoint is kept; returns in a spare that goes on as a kernel.
+
+        A spare looks at the keeper's request, and leaves it there for the checkpoint to take. So the request is not
+        lost with a spare that was killed.
+        """
         mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
-        link = self._parts.identity.link
+        link, delay = self._parts.identity.link, _DELAY
         while True:
-            received = receive_packet(link)
-            if received is None or not isinstance(received.message, Thaw):
-                _exit(0)  # the keeper has gone
-            token = received.message.token
-            failure = self._fork(lambda apart, token=token: self._go_on(token, survey, apart))
+            _wait_for(link, delay)
+            delay = _DELAY
+            failure = self._fork(lambda apart: self._wait_as_spare(survey, apart))
+            if failure:  # it was killed, or there is no memory for one: the next is made when it is needed
+                receive_packet(link, peek=True)
+                failure = self._fork(lambda apart: self._wait_as_spare(survey, apart))
             if failure is None:
                 _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
                 return
-            if failure:
-                send_packet(link, Adopt(token, failure))
+            received = receive_packet(link)
+            if received is None:
+                _exit(0)  # the keeper has gone
+            if isinstance(received.message, Measure):
+                _let_measure(received.fds)
+                delay = _DELAY_WHEN_MEASURED
+            elif isinstance(received.message, Thaw) and failure:
+                send_packet(link, Adopt(received.message.token, failure))
 
-    def _go_on(self, token: str, survey: _Survey, apart: int) -> None:
+    def _wait_as_spare(self, survey: _Survey, apart: int) -> None:
+        """Waits until a kernel is wanted; ends if the keeper wants anything else, or has gone."""
         self._let_go(survey)
         become_subreaper()
-        self._present(token)
+        show_role("spare")
+        received = receive_packet(self._parts.identity.link, peek=True)
+        if received is None or not isinstance(received.message, Thaw):
+            os.write(apart, _APART)
+            _exit(0)
+        self._present(received.message.token)
         self._stand_alone()
         self._say_apart(apart)
 
@@ -249,3 +275,18 @@ class Copies:
     def _say_apart(self, apart: int) -> None:
         os.write(apart, _APART)
         os.close(apart)
+
+
+def _let_measure(fds: list[int]) -> None:
+    """Tells a host that no spare shares this process's memory now, and waits until it has measured that."""
+    for fd in fds:
+        with contextlib.suppress(OSError):  # it has gone
+            os.write(fd, b".")
+            _wait_for(fd, _MEASURING)
+        os.close(fd)
+
+
+def _wait_for(fd: int, seconds: float) -> None:
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    poller.poll(seconds * 1000)

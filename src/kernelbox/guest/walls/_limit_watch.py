@@ -161,7 +161,13 @@ class LimitWatch:
         """Returns the processes below which all of the kernel's are: it can refuse to take in its orphans."""
         if self._alone and not self._first:
             return children()
-        return [self._pid, *self.checkpoints, *(children(self._first) if self._first else ())]
+        if self._first:
+            return [self._pid, *self.checkpoints, *children(self._first)]
+        return [self._pid, *self.checkpoints, *self._spares()]
+
+    def _spares(self) -> list[int]:
+        """Returns what the checkpoints hold ready to go on as kernels."""
+        return [pid for pid in children() if _session_of(pid) in self.checkpoints] if self.checkpoints else []
 
     def _measure_memory(self, tree: Tree) -> Excess | None:
         limit = self._limits.get("memory")
@@ -213,3 +219,10 @@ class LimitWatch:
 
     def _count_oom_kills(self) -> int:
         return sum(_groups.oom_kills(group) or 0 for group in self.groups)
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0

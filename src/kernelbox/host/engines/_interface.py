@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kernelbox.base._config import EngineName, KernelBoxConfig
     from kernelbox.base._pythons import Interpreter
     from kernelbox.host.files._place import Place
+    from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.wire._kernel_state import KernelState
@@ -163,6 +164,10 @@ if TYPE_CHECKING:
             self, directory: KernelDirectory, kernel_id: str, checkpoint: int = 0, *, wait: bool = True
         ) -> None:
             """Ends a checkpoint of a kernel, 0 for all of them; with `wait` it returns when that has ended."""
+            ...
+
+        def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0, but: int = 0) -> list[Checkpoint]:
+            """Returns the checkpoints of a kernel, measured if they may exceed `limit` together, but for one."""
             ...
 
         def tidy(self, runtime: Place, secret: bytes) -> None:

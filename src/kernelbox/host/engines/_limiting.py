@@ -7,10 +7,9 @@ import sys
 from kernelbox.base._errors import StartFailed
 from kernelbox.host.engines._spawning import inode_of_home
 from kernelbox.host.process._control_groups import make_groups, remove_groups
-from kernelbox.host.store._checkpoint_files import Checkpoint
 from kernelbox.usage import _group_usage as _groups
 from kernelbox.usage._disk_usage import Walk
-from kernelbox.usage._processes import anonymous_bytes, exact_memory, look_at, private_bytes
+from kernelbox.usage._processes import exact_memory, look_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,17 +49,6 @@ def measured(records: list[KernelRecord]) -> list[KernelRecord]:
     for record in records:
         record.usage = _measure(record, record.pid) if record.alive and record.pid is not None else None
     return records
-
-
-def measured_checkpoints(checkpoints: list[Checkpoint]) -> list[Checkpoint]:
-    """Fills in the memory that each checkpoint shares with no other process."""
-    return [Checkpoint(**{**each.to_dict(), "private_bytes": private_bytes(each.pid)}) for each in checkpoints]
-
-
-def measured_if_needed(checkpoints: list[Checkpoint], limit: int) -> list[Checkpoint]:
-    """Fills in the memory of checkpoints if they may have more than a limit together: the system looks at each page."""
-    may_exceed = len(checkpoints) > 1 and sum(anonymous_bytes(each.pid) for each in checkpoints) > limit
-    return measured_checkpoints(checkpoints) if may_exceed else checkpoints
 
 
 def _measure(record: KernelRecord, pid: int) -> dict[str, float] | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kernelbox.host.engines._interface import Connection, CopyPlan, Fostering
     from kernelbox.host.files._place import Place
+    from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.wire._kernel_state import KernelState
@@ -163,6 +164,10 @@ class LocalEngine(ABC):
         self, directory: KernelDirectory, kernel_id: str, checkpoint: int = 0, *, wait: bool = True
     ) -> None:
         """Does nothing, where there are none."""
+
+    def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0, but: int = 0) -> list[Checkpoint]:
+        """Returns none, where there are none."""
+        return []
 
     def tidy(self, runtime: Place, secret: bytes) -> None:  # noqa: B027  # optional
         """Does nothing by default."""

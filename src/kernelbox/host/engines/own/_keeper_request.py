@@ -100,7 +100,7 @@ class KeeperRequest:
             disk_before=plan.disk_before,
             home=plan.home,
         )
-        self._keeper = self._stack.enter_context(_call(plan.source_directory, plan.source.name))
+        self._keeper = self._stack.enter_context(call_keeper(plan.source_directory, plan.source.name))
         send_descriptors(self._keeper, encode(foster), list(given.values()))
         self._expect(Agreed)
 
@@ -168,13 +168,13 @@ class KeeperRequest:
 
 def release_checkpoints(directory: KernelDirectory, kernel_id: str, checkpoint: int = 0, *, wait: bool = True) -> None:
     """Has a keeper end a checkpoint of a kernel, 0 for all; one without a keeper has ended with it."""
-    with contextlib.suppress(CannotCopy, OSError), _call(directory, "") as keeper:
+    with contextlib.suppress(CannotCopy, OSError), call_keeper(directory, "") as keeper:
         keeper.sendall(encode(Release(kernel_id, checkpoint, wait)))
         if wait:
             keeper.recv(65536)
 
 
-def _call(directory: KernelDirectory, name: str) -> socket.socket:
+def call_keeper(directory: KernelDirectory, name: str) -> socket.socket:
     """Calls at the door of a kernel."""
     try:
         with directory.open() as place:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kernelbox.host.engines._interface import CopyPlan, Fostering, Launch
     from kernelbox.host.files._place import Place
     from kernelbox.host.process._process import Process
+    from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.wire._messages import Spawned
@@ -99,6 +100,11 @@ class OwnEngine(LocalEngine):
         from kernelbox.host.engines.own._keeper_request import release_checkpoints
 
         release_checkpoints(directory, kernel_id, checkpoint, wait=wait)
+
+    def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0, but: int = 0) -> list[Checkpoint]:
+        from kernelbox.host.engines.own._checkpoint_memory import measure_checkpoints
+
+        return measure_checkpoints(directory, limit=limit, but=but)
 
     def tidy(self, runtime: Place, secret: bytes) -> None:
         from kernelbox.host.engines.own._templates import dismiss_templates
