@@ -207,7 +207,7 @@ def test_what_a_kernel_started_does_not_survive_it_though_its_template_is_gone(
     )
     cell.wait_for_output()
     if "SIGSTOP" in start:
-        eventually(pid_file.exists)
+        eventually(lambda: pid_file.exists() and pid_file.read_text())
     else:
         cell.result()
     assert destroy(kernel)

@@ -54,7 +54,7 @@ def test_an_installer_ends_with_its_call_and_with_the_server(tmp_path: Path, own
     assert server.stdin is not None
     with server.stdin:
         send(server.stdin, *begin_call("install_package", package_name="x"))
-        eventually(pid.exists)
+        eventually(lambda: pid.exists() and pid.read_text())
         if end == "cancelled":
             send(server.stdin, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
         else:
@@ -72,7 +72,7 @@ def test_an_installer_ends_with_the_client_of_its_http_request_and_holds_no_othe
     path = fake_uv(tmp_path, f"[ -e {once} ] && exit 0\ntouch {once}\n{hanging(pid)}")
     with serving(tmp_path, PATH=path) as served:
         client = subprocess.Popen([sys.executable, "-c", CLIENT, served.url, served.token, mode])
-        eventually(pid.exists)
+        eventually(lambda: pid.exists() and pid.read_text())
         client.kill()
         client.wait()
         wait_for_end(int(pid.read_text()))
