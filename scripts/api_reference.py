@@ -116,9 +116,7 @@ def _arguments(function: object) -> str:
 
 def _call(name: str, value: object) -> str:
     """Returns how a function or class is called, with its defaults."""
-    # A kernel's own signature has the fields of its record; its `__init__` has what callers give.
-    callee = vars(value)["__init__"] if value in _OBJECTS else value
-    signature = inspect.signature(callee)  # type: ignore[arg-type]  # functions and classes
+    signature = inspect.signature(value)  # type: ignore[arg-type]  # functions and classes
     shown, starred = [], False
     for parameter in signature.parameters.values():
         if parameter.name.startswith("_") or parameter.name == "self":

@@ -129,6 +129,13 @@ def test_suggestions_leave_coroutine_functions_and_signatures_as_they_are() -> N
     assert "policy" in inspect.signature(kernelbox.execute).parameters
 
 
+@pytest.mark.parametrize("colour", [kernelbox.Kernel, kernelbox.AsyncKernel])
+def test_the_signature_of_a_kernel_object_has_what_callers_give_and_not_the_fields_of_its_record(colour: type) -> None:
+    parameters = inspect.signature(colour).parameters
+    assert {"sandbox", "requirements", "approve", "budget"} <= set(parameters)
+    assert "kernel_id" not in parameters
+
+
 def test_parameters_that_have_no_effect_are_deprecated_where_they_are_given() -> None:
     with pytest.warns(DeprecationWarning, match=r"CodeExecutor\(tool_server_port=\) has no effect") as caught:
         CodeExecutor(tool_server_port=8900)

@@ -144,10 +144,10 @@ def test_rules_are_as_many_as_a_record_keeps() -> None:
 def test_options_that_are_checked_are_copies_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     tags, env = {"a": "b"}, {"A": "1"}
-    given = KernelOptions("s", tags, ".", env, "process", "bash", {"processes": 9}, True, True)
+    given = KernelOptions("s", tags, ".", env, "process", "bash", {"processes": 9}, True, guarded=True)
     checked = given.checked()
     assert checked == KernelOptions(
-        "s", {"a": "b"}, str(tmp_path), {"A": "1"}, "process", "bash", Limits(processes=9), DEFAULT, True
+        "s", {"a": "b"}, str(tmp_path), {"A": "1"}, "process", "bash", Limits(processes=9), DEFAULT, guarded=True
     )
     assert checked.tags is not tags
     assert checked.env is not env

@@ -9,12 +9,11 @@ from contextlib import aclosing
 from typing import overload
 
 from kernelbox.api._kernel_files import AsyncFiles
-from kernelbox.api._kernel_object import CellDefaults, KernelObject, choose_tools
+from kernelbox.api._kernel_object import KernelObject
 from kernelbox.base._suggestions import suggest_arguments, suggest_awaited_arguments
 from kernelbox.core._executor_values import read_completions, read_variables
 from kernelbox.core._kernel_data import get_value, set_value
 from kernelbox.core._kernel_handle import next_by_name
-from kernelbox.core._options import KernelOptions, choose_sandbox
 from kernelbox.core.approvals._approve_argument import check_approve
 from kernelbox.core.cells._attempts import attempts, check_attempts
 from kernelbox.shells._asyncio_connection import in_thread
@@ -25,18 +24,14 @@ from kernelbox.wire._results import ExecutionResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from typing import Any, Self
 
     from kernelbox.api._job import AsyncJob
-    from kernelbox.base._limits import Limits
     from kernelbox.core._arguments import LanguageName
-    from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import ToolEvent, Variable
-    from kernelbox.core._options import Sandbox, SandboxLevel
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import ApprovalRequest
-    from kernelbox.core.cells._host_functions import Tools
     from kernelbox.core.cells._past_cells import PastCell
     from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._record import KernelRecord
@@ -44,60 +39,14 @@ if TYPE_CHECKING:
     from kernelbox.wire._results import OutputItem
 
 
-class AsyncKernel(KernelObject):
+class AsyncKernel(KernelObject["AsyncApprove"]):
     """A kernel that holds variables and runs cells one at a time: the one called `name`, or a private one.
 
     It is opened by `async with`, by `start`, or by its first cell. All else is as `Kernel` has it. Cancelling a task
     that awaits a cell interrupts the cell; the variables stay.
     """
 
-    __slots__ = ("_approve", "_kernels", "_starting")
-
-    @suggest_arguments
-    def __init__(
-        self,
-        name: str | None = None,
-        *,
-        cwd: str | os.PathLike[str] | None = None,
-        env: dict[str, str] | None = None,
-        tags: dict[str, str] | None = None,
-        session_name: str | None = None,
-        kernel_type: str | None = None,
-        limits: Limits | Mapping[str, object] | None = None,
-        sandbox: Sandbox | None = None,
-        sandbox_level: SandboxLevel | None = None,
-        python: str | os.PathLike[str] | None = None,
-        requirements: Sequence[str] | str | os.PathLike[str] | None = None,
-        progress: Callable[[str], None] | None = None,
-        timeout: float | None = None,
-        images_dir: str | os.PathLike[str] | None = None,
-        approve: AsyncApprove | None = None,
-        policy: ApprovalPolicy | None = None,
-        output_char_limit: int | None = None,
-        budget: int | None = None,
-        tools: Tools | None = None,
-        destroy: bool | None = None,
-    ) -> None:
-        chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
-        options = KernelOptions(
-            session_name,
-            tags,
-            cwd,
-            env,
-            "kernel",
-            kernel_type,
-            limits,
-            chosen,
-            python=python,
-            requirements=requirements,
-            progress=progress,
-        )
-        defaults = CellDefaults(timeout, images_dir, policy, output_char_limit, budget, choose_tools(tools))
-        super().__init__(name, options, defaults, destroy=destroy)
-        self._approve = check_approve(approve)
-        # What cannot be used is refused before a kernel is opened.
-        self._cell(None, "python", None)
-        self._reach()
+    __slots__ = ("_kernels", "_starting")
 
     # -- its life --------------------------------------------------------------------------------------------
 
@@ -170,7 +119,9 @@ class AsyncKernel(KernelObject):
         `timeout` is in seconds, and interrupts the cell; the variables stay. `approve`, which may be a coroutine
         function, is called with each shell command and tool call: True accepts, a string rejects with that reason.
         """
-        options, answers = self._cell(approve, language, timeout, images_dir, policy, output_char_limit, budget)
+        answers = check_approve(approve or self._approve)
+        asks = answers is not None
+        options = self._cell_options(language, timeout, images_dir, policy, output_char_limit, budget, asks=asks)
         async with aclosing(stream_named(self._kernels, self._open_name(), code, options, answers)) as items:
             async for item in items:
                 if isinstance(item, ExecutionResult):
@@ -198,7 +149,9 @@ class AsyncKernel(KernelObject):
 
         With `approve=True` the requests are yielded too; the cell waits until each is answered.
         """
-        options, answers = self._cell(approve, language, timeout, images_dir, policy, output_char_limit, budget)
+        answers = None if approve is True else check_approve(approve or self._approve)
+        asks = approve is True or answers is not None
+        options = self._cell_options(language, timeout, images_dir, policy, output_char_limit, budget, asks=asks)
         return stream_named(self._kernels, self._open_name(), code, options, answers)
 
     @suggest_awaited_arguments
@@ -239,8 +192,8 @@ class AsyncKernel(KernelObject):
         """Begins to run code and returns at once; the job has `result()`, `events()` and `cancel()`."""
         from kernelbox.api._job import AsyncJob
 
-        options, answers = self._cell(None, language, timeout)
-        return AsyncJob(self._kernels, self._open_name(), code, options, answers)
+        options = self._cell_options(language, timeout, asks=self._approve is not None)
+        return AsyncJob(self._kernels, self._open_name(), code, options, self._approve)
 
     # -- looking ---------------------------------------------------------------------------------------------
 
@@ -357,33 +310,9 @@ class AsyncKernel(KernelObject):
         self._kernels = AsyncKernels(self._here, self._options, toolbox, advice=next_by_name(self.name))
         self._starting = asyncio.Lock()
 
-    def _object_of(self, record: KernelRecord) -> Self:
-        """Makes the object of a copy of this kernel. Its cells are run as those of this one."""
-        other = type(self).__new__(type(self))
-        KernelObject.__init__(other, record.name, self._options_of_branch(), self._defaults, destroy=False)
-        other._here, other._approve = self._here, self._approve
-        other._reach()
-        return other._adopt(record)
-
     def _undo_branches(self, records: list[KernelRecord]) -> None:
         for record in records:
             self._here.destroy(record.kernel_id)
 
     async def _ask(self, what: str, args: dict[str, Any]) -> dict[str, Any]:
         return await self._kernels.ask(self._open_name(), what, args)
-
-    def _cell(
-        self,
-        approve: AsyncApprove | bool | None,
-        language: LanguageName,
-        timeout: float | None,
-        images_dir: str | os.PathLike[str] | None = None,
-        policy: ApprovalPolicy | None = None,
-        output_char_limit: int | None = None,
-        budget: int | None = None,
-    ) -> tuple[CellOptions, AsyncApprove | None]:
-        """Returns what a cell is run with, and who answers its questions; with True, the caller of `stream` does."""
-        answers = None if approve is True else check_approve(approve or self._approve)
-        asks = approve is True or answers is not None
-        options = self._cell_options(language, timeout, images_dir, policy, output_char_limit, budget, asks=asks)
-        return options, answers

@@ -6,30 +6,25 @@ import os
 from typing import overload
 
 from kernelbox.api._configured import warn_on_loop
-from kernelbox.api._kernel_object import CellDefaults, KernelObject, choose_tools
+from kernelbox.api._kernel_object import CellDefaults, KernelObject
 from kernelbox.base._suggestions import suggest_arguments
 from kernelbox.core._executor_values import read_completions, read_variables
-from kernelbox.core._options import KernelOptions, choose_sandbox
-from kernelbox.core.approvals._approve_argument import check_approve
+from kernelbox.core._options import KernelOptions
 from kernelbox.core.cells._attempts import attempts, check_attempts, run_attempts
 from kernelbox.shells._blocking_cell import holds_commands, run_cell, stream_cell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any, Self
 
     from kernelbox.api._job import Job
     from kernelbox.api._kernel_files import Files
-    from kernelbox.base._limits import Limits
     from kernelbox.core._arguments import LanguageName
-    from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import ToolEvent, Variable
     from kernelbox.core._kernels import Kernels
-    from kernelbox.core._options import Sandbox, SandboxLevel
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
-    from kernelbox.core.cells._host_functions import Tools
     from kernelbox.core.cells._past_cells import PastCell
     from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._record import KernelRecord
@@ -39,7 +34,7 @@ if TYPE_CHECKING:
 _PATIENCE = 10.0
 
 
-class Kernel(KernelObject):
+class Kernel(KernelObject["Approve"]):
     """A kernel that holds variables and runs cells one at a time: the one called `name`, or a private one.
 
     It is opened when the object is made. A private kernel ends with the `with` block, or with this process. A named one
@@ -50,62 +45,18 @@ class Kernel(KernelObject):
     The object goes by the name. A kernel that died reports that once; the next cell opens a fresh one.
     """
 
-    __slots__ = ("_approve",)
-
-    @suggest_arguments
-    def __init__(
-        self,
-        name: str | None = None,
-        *,
-        cwd: str | os.PathLike[str] | None = None,
-        env: dict[str, str] | None = None,
-        tags: dict[str, str] | None = None,
-        session_name: str | None = None,
-        kernel_type: str | None = None,
-        limits: Limits | Mapping[str, object] | None = None,
-        sandbox: Sandbox | None = None,
-        sandbox_level: SandboxLevel | None = None,
-        python: str | os.PathLike[str] | None = None,
-        requirements: Sequence[str] | str | os.PathLike[str] | None = None,
-        progress: Callable[[str], None] | None = None,
-        timeout: float | None = None,
-        images_dir: str | os.PathLike[str] | None = None,
-        approve: Approve | None = None,
-        policy: ApprovalPolicy | None = None,
-        output_char_limit: int | None = None,
-        budget: int | None = None,
-        tools: Tools | None = None,
-        destroy: bool | None = None,
-    ) -> None:
-        warn_on_loop("Kernel()")
-        chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
-        options = KernelOptions(
-            session_name,
-            tags,
-            cwd,
-            env,
-            "kernel",
-            kernel_type,
-            limits,
-            chosen,
-            python=python,
-            requirements=requirements,
-            progress=progress,
-        )
-        defaults = CellDefaults(timeout, images_dir, policy, output_char_limit, budget, choose_tools(tools))
-        super().__init__(name, options, defaults, destroy=destroy)
-        self._approve = check_approve(approve)
-        # What cannot be used is refused before a kernel is opened.
-        self._cell(self._approve, "python", None)
-        self._adopt(self._here.get_or_create(self.name, self._options))
+    __slots__ = ()
 
     @classmethod
     def of(cls, here: Kernels, record: KernelRecord, options: KernelOptions) -> Kernel:
         """Makes the object of a kernel that was opened with these options."""
-        kernel = cls.__new__(cls)
-        KernelObject.__init__(kernel, record.name, options, CellDefaults(None, None, None, None), destroy=False)
-        kernel._here, kernel._approve = here, None
-        return kernel._adopt(record)
+        defaults = CellDefaults(None, None, None, None)
+        return cls.__new__(cls)._take(here, record.name, options, defaults)._adopt(record)
+
+    def _open(self) -> None:
+        warn_on_loop("Kernel()")
+        holds_commands(self._approve, self._defaults.policy)
+        self._adopt(self._here.get_or_create(self.name, self._options))
 
     # -- its life --------------------------------------------------------------------------------------------
 
@@ -168,7 +119,9 @@ class Kernel(KernelObject):
         """
         warn_on_loop("Kernel.execute()")
         approve = self._approve if approve is None else approve
-        options = self._cell(approve, language, timeout, images_dir, policy, output_char_limit, budget)
+        holds_commands(approve, policy)  # raises InvalidInput for what cannot be asked
+        asks = approve is not None
+        options = self._cell_options(language, timeout, images_dir, policy, output_char_limit, budget, asks=asks)
         return run_cell(self._here, self._open_name(), code, options, approve, self._options)
 
     def bash(self, code: str, *, timeout: float | None = None) -> ExecutionResult:
@@ -194,7 +147,9 @@ class Kernel(KernelObject):
         """
         warn_on_loop("Kernel.stream()")
         approve = approve or self._approve
-        options = self._cell(approve, language, timeout, images_dir, policy, output_char_limit, budget)
+        holds_commands(approve, policy)  # raises InvalidInput for what cannot be asked
+        asks = approve is not None
+        options = self._cell_options(language, timeout, images_dir, policy, output_char_limit, budget, asks=asks)
         return stream_cell(self._here, self._open_name(), code, options, approve, may_pause=True, new=self._options)
 
     @suggest_arguments
@@ -224,7 +179,7 @@ class Kernel(KernelObject):
         """Begins to run code and returns at once; the job has `result()`, `events()` and `cancel()`."""
         from kernelbox.api._job import Job  # an event loop in a thread runs it
 
-        options = self._cell(self._approve, language, timeout)
+        options = self._cell_options(language, timeout, asks=self._approve is not None)
         return Job.of(self._here, self._open_name(), code, options, self._approve, self._options)
 
     # -- looking ---------------------------------------------------------------------------------------------
@@ -331,27 +286,5 @@ class Kernel(KernelObject):
 
         return Files(self._handle)
 
-    def _object_of(self, record: KernelRecord) -> Self:
-        """Makes the object of a copy of this kernel. Its cells are run as those of this one."""
-        other = type(self).__new__(type(self))
-        KernelObject.__init__(other, record.name, self._options_of_branch(), self._defaults, destroy=False)
-        other._here, other._approve = self._here, self._approve
-        return other._adopt(record)
-
     def _ask(self, what: str, args: dict[str, object]) -> dict[str, Any]:
         return self._handle().query(what, args, patience=_PATIENCE)
-
-    def _cell(
-        self,
-        approve: Approve | bool | None,
-        language: LanguageName,
-        timeout: float | None,
-        images_dir: str | os.PathLike[str] | None = None,
-        policy: ApprovalPolicy | None = None,
-        output_char_limit: int | None = None,
-        budget: int | None = None,
-    ) -> CellOptions:
-        holds_commands(approve, policy)  # raises InvalidInput for what cannot be asked
-        return self._cell_options(
-            language, timeout, images_dir, policy, output_char_limit, budget, asks=approve is not None
-        )

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import os
+from typing import Generic, TypeVar
 
 from kernelbox.api._configured import kernels
 from kernelbox.base._errors import KernelNotFound
+from kernelbox.base._suggestions import suggest_arguments
 from kernelbox.core._arguments import check_name, check_switch
 from kernelbox.core._cell_options import cell_options
-from kernelbox.core._options import KernelOptions
-from kernelbox.core.approvals._approve_argument import NO_APPROVE, NOT_ALLOWED
+from kernelbox.core._options import KernelOptions, choose_sandbox
+from kernelbox.core.approvals._approve_argument import NO_APPROVE, NOT_ALLOWED, check_approve
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Self
 
+    from kernelbox.base._limits import Limits
     from kernelbox.core._arguments import LanguageName
     from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._kernel_handle import KernelHandle
+    from kernelbox.core._kernels import Kernels
+    from kernelbox.core._options import Sandbox, SandboxLevel
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.cells._host_functions import HostFunctions, Tools
     from kernelbox.core.cells._past_cells import PastCell
     from kernelbox.host.store._checkpoint_files import Checkpoint
+
+# Who answers the requests of cells: a function, which for AsyncKernel may be a coroutine function.
+Answerer = TypeVar("Answerer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,32 +47,83 @@ class CellDefaults:
     functions: HostFunctions | None = None
 
 
-def choose_tools(tools: Tools | None) -> HostFunctions | None:
-    """Returns the functions that cells may call; raises InvalidInput."""
-    if tools is None:
-        return None
-    from kernelbox.core.cells._host_functions import check_tools  # few kernels have any, and it is slow to import
-
-    return check_tools(tools)
-
-
-class KernelObject(KernelRecord):
+class KernelObject(KernelRecord, Generic[Answerer]):
     """A kernel of one home, found by its name. The record's fields say what was known when they were last read."""
 
-    __slots__ = ("_defaults", "_destroys", "_here", "_options", "_starts", "_stopped")
+    __slots__ = ("_approve", "_defaults", "_destroys", "_here", "_options", "_starts", "_stopped")
 
+    __signature__ = None  # `inspect` and IPython show that of `__init__`, not the record's
+
+    _approve: Answerer | None
+
+    @suggest_arguments
     def __init__(
-        self, name: str | None, options: KernelOptions, defaults: CellDefaults, *, destroy: bool | None
+        self,
+        name: str | None = None,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: dict[str, str] | None = None,
+        tags: dict[str, str] | None = None,
+        session_name: str | None = None,
+        kernel_type: str | None = None,
+        limits: Limits | Mapping[str, object] | None = None,
+        sandbox: Sandbox | None = None,
+        sandbox_level: SandboxLevel | None = None,
+        python: str | os.PathLike[str] | None = None,
+        requirements: Sequence[str] | str | os.PathLike[str] | None = None,
+        progress: Callable[[str], None] | None = None,
+        timeout: float | None = None,
+        images_dir: str | os.PathLike[str] | None = None,
+        approve: Answerer | None = None,
+        policy: ApprovalPolicy | None = None,
+        output_char_limit: int | None = None,
+        budget: int | None = None,
+        tools: Tools | None = None,
+        destroy: bool | None = None,
     ) -> None:
+        chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
+        options = KernelOptions(
+            session_name, tags, cwd, env, "kernel", kernel_type, limits, chosen, python, requirements, progress
+        )
+        defaults = CellDefaults(timeout, images_dir, policy, output_char_limit, budget, choose_tools(tools))
+        self._take(kernels(), name, options, defaults, destroy=destroy)
+        self._approve = check_approve(approve)
+        # What cannot be used is refused before a kernel is opened.
+        self._cell_options("python", None, asks=approve is not None)
+        self._reach()
+        self._open()
+
+    def _take(
+        self,
+        here: Kernels,
+        name: str | None,
+        options: KernelOptions,
+        defaults: CellDefaults,
+        *,
+        destroy: bool | None = False,
+    ) -> Self:
         private = name is None
         name = f"kernel-{os.urandom(6).hex()}" if name is None else check_name(name)
         super().__init__("", "", name, status="unknown")
-        self._here = kernels()
+        self._here, self._defaults, self._approve = here, defaults, None
         self._options = options.ending_with_process() if private else options
-        self._defaults = defaults
         self._destroys = private if destroy is None else check_switch("destroy", destroy)
-        self._starts = 0
-        self._stopped = False
+        self._starts, self._stopped = 0, False
+        return self
+
+    def _reach(self) -> None:
+        """Makes what an object needs on an event loop."""
+
+    def _open(self) -> None:
+        """Opens the kernel, where that does not wait for `start`."""
+
+    def _object_of(self, record: KernelRecord) -> Self:
+        """Makes the object of a copy of this kernel. Its cells are run as those of this one."""
+        other = type(self).__new__(type(self))
+        other._take(self._here, record.name, self._options.changed(session_name=None), self._defaults)
+        other._approve = self._approve
+        other._reach()
+        return other._adopt(record)
 
     @property
     def home(self) -> str:
@@ -142,9 +201,6 @@ class KernelObject(KernelRecord):
         self._stopped, self.status = True, "dead"
         return original
 
-    def _options_of_branch(self) -> KernelOptions:
-        return self._options.changed(session_name=None)
-
     def _adopt(self, record: KernelRecord) -> Self:
         """Takes over what a record says."""
         for name in KernelRecord.__match_args__:
@@ -193,3 +249,12 @@ class KernelObject(KernelRecord):
             functions=defaults.functions,
             host="ask" if asks else "accept",
         )
+
+
+def choose_tools(tools: Tools | None) -> HostFunctions | None:
+    """Returns the functions that cells may call; raises InvalidInput."""
+    if tools is None:
+        return None
+    from kernelbox.core.cells._host_functions import check_tools  # few kernels have any, and it is slow to import
+
+    return check_tools(tools)

@@ -63,17 +63,7 @@ def get_or_create(
     """
     chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
     options = KernelOptions(
-        session_name,
-        tags,
-        cwd,
-        env,
-        lifetime,
-        kernel_type,
-        limits,
-        chosen,
-        python=python,
-        requirements=requirements,
-        progress=progress,
+        session_name, tags, cwd, env, lifetime, kernel_type, limits, chosen, python, requirements, progress
     )
     return _object(kernels(), name, options, create=False)
 
@@ -249,17 +239,7 @@ def create(
     """Opens a kernel under a name that no live kernel has; raises KernelExists. The options are `get_or_create`'s."""
     chosen = choose_sandbox(sandbox, level=sandbox_level) or sandbox
     options = KernelOptions(
-        session_name,
-        tags,
-        cwd,
-        env,
-        lifetime,
-        kernel_type,
-        limits,
-        chosen,
-        python=python,
-        requirements=requirements,
-        progress=progress,
+        session_name, tags, cwd, env, lifetime, kernel_type, limits, chosen, python, requirements, progress
     )
     return _object(kernels(), name, options, create=True)
 

@@ -48,10 +48,10 @@ class KernelOptions:
     kernel_type: str | None = None
     limits: Limits | Mapping[str, object] | None = None
     sandbox: Sandbox | None = None
-    guarded: bool = False
     python: str | os.PathLike[str] | None = None
     requirements: Requirements | Sequence[str] | str | os.PathLike[str] | None = None
     progress: Callable[[str], None] | None = None
+    guarded: bool = False
 
     def ending_with_process(self) -> KernelOptions:
         """Returns the same options for a kernel that must not outlive this process."""
