@@ -275,36 +275,33 @@ COMMANDS = (
     ),
 )
 
+# In the order in which people meet them.
+_GROUPS = {
+    "run code": "run exec console",
+    "look": "list status top variables history files logs export",
+    "open and end": "create interrupt restart destroy wipe",
+    "go back in time": "checkpoint checkpoints rollback drop branch promote",
+    "connect": "serve mcp jupyter tools",
+    "set up": "tour doctor cache completion version",
+}
+
 _INTRODUCTION = """\
 usage: kernelbox COMMAND [OPTION ...]
 
 Persistent, named Python kernels. Variables, imports and files in memory stay in the kernel
 from one call to the next, even between processes.
 
-commands:
+  kernelbox run demo "x = [1, 2, 3]"            # opens the kernel, because the name is new
+  kernelbox run demo "sum(x)"                   # finds x, and prints 6
+  kernelbox exec demo "sum(x)" | jq .value      # the whole result, as JSON
+  kernelbox destroy demo
 """
 
 _EXPLANATION = """
-examples:
-  kernelbox run demo "x = [1, 2, 3]"            # opens the kernel, because the name is new
-  kernelbox run demo "sum(x)"                   # finds x, and prints 6
-  kernelbox run demo --bash "ls -l"             # a real bash, which keeps its state too
-  kernelbox exec demo "sum(x)" | jq .value      # the whole result, as JSON
-  kernelbox list
-  kernelbox destroy demo
+`kernelbox COMMAND --help` explains a command and shows examples.
 
-`kernelbox COMMAND --help` explains a command and shows more examples.
-
-On a terminal the answers are for people. In a pipe they are JSON on stdout and nothing else,
-and a failure is {"error": "..."} on stdout and a line on stderr. --text and --json choose one,
-and so does KERNELBOX_FORMAT.
-
-exit status:
-  0    success
-  1    the code failed, or the command did
-  2    wrong usage
-  130  interrupted by Ctrl-C; the kernel keeps running with its variables
-
+On a terminal the answers are for people, in a pipe they are JSON; --text and --json choose.
+The exit status is 0 for success, 1 for a failure, 2 for wrong usage and 130 after Ctrl-C.
 Kernels live in .kernelbox/ of the current directory; KERNELBOX_HOME names another place.
 """
 
@@ -316,5 +313,9 @@ def find_command(word: str) -> Command | None:
 
 def top_help() -> str:
     """Returns the text of `kernelbox --help`. It is made without argparse, to be quick."""
-    lines = "".join(f"  {', '.join((command.name, *command.aliases)):<14}{command.summary}\n" for command in COMMANDS)
-    return _INTRODUCTION + lines + _EXPLANATION
+    listed = ""
+    for title, names in _GROUPS.items():
+        listed += f"\n{title}:\n"
+        for command in filter(None, map(find_command, names.split())):
+            listed += f"  {', '.join((command.name, *command.aliases)):<14}{command.summary}\n"
+    return _INTRODUCTION + listed + _EXPLANATION
