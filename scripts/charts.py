@@ -29,7 +29,8 @@ _STYLE = """
     .ours { fill: #2dd4bf } .other { fill: #566072 }
   }
 """
-_WIDTH, _LEFT, _BAR, _ROW = 720, 150, 430, 30
+# Narrow, so that the words are still large enough on a telephone.
+_WIDTH, _LEFT, _BAR, _ROW = 460, 136, 185, 30
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def draw(page: str) -> str:
         group = bars(page, what)
         longest = max(bar.times for bar in group)
         top += 22
-        parts.append(f'<text class="title" x="24" y="{top}">{title}</text>')
+        parts.append(f'<text class="title" x="20" y="{top}">{title}</text>')
         top += 14
         for bar in group:
             width = max(round(_BAR * bar.times / longest), 3)
@@ -64,16 +65,14 @@ def draw(page: str) -> str:
             strong = ' class="win"' if ours else ""
             kind = "ours" if ours else "other"
             parts.append(
-                f'<text x="24" y="{top + 18}"{strong}>{bar.name}</text>'
+                f'<text x="20" y="{top + 18}"{strong}>{bar.name}</text>'
                 f'<rect class="{kind}" x="{_LEFT}" y="{top + 4}" width="{width}" height="20" rx="3"/>'
                 f'<text x="{_LEFT + width + 8}" y="{top + 19}"{strong}>{bar.label}</text>'
             )
             top += _ROW
         top += 10
-    parts.append(
-        f'<text class="small" x="24" y="{top + 8}">Shorter is better. Measured on one machine; '
-        "* ipybox by its published figure.</text>"
-    )
+    note = "Shorter is better. One machine; * ipybox by its published figure."
+    parts.append(f'<text class="small" x="20" y="{top + 8}">{note}</text>')
     height = top + 28
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '

@@ -104,7 +104,9 @@ def test_every_page_is_on_the_site() -> None:
 def test_the_readme_of_the_package_has_no_link_that_an_index_cannot_follow() -> None:
     text = for_index((DOCS.parent / "README.md").read_text())
 
-    assert "**Learn:** quickstart" in text
+    assert "**Learn:**" not in text, "a list of links without links"
+    assert text.partition("## Documentation\n\n")[2].startswith("All pages are in `docs/`")
+    assert "Plain kernels run as the user who starts them" in text
     assert not re.findall(r"\]\((?!https?:)|<!--", text)
 
 
@@ -121,6 +123,25 @@ def test_the_readme_leads_to_every_tutorial_and_guide() -> None:
     }
 
     assert guides <= linked
+
+
+@pytest.mark.parametrize(
+    ("what", "claim"),
+    [
+        ("new kernel to first result", "starts {} times faster"),
+        ("`1+1` in a live kernel", "runs {} times faster"),
+    ],
+)
+def test_the_readme_has_the_figures_of_the_page_about_performance(what: str, claim: str) -> None:
+    page, readme = (DOCS / "performance.md").read_text(), (DOCS.parent / "README.md").read_text()
+    ours, jupyter, old, _ = charts.bars(page, what)
+    times = dict(re.findall(rf"^\| {re.escape(what)} \| [^|]+ \| (\w+)[^|]*\| (\S+ ms) \|", page, re.MULTILINE))
+    row = next(line for line in readme.splitlines() if line.startswith(f"| {what} |")).split(" | ")
+
+    assert round(float(row[1].removesuffix(" ms")), 1) == round(float(ours.label.removesuffix(" ms")), 1)
+    assert row[2:5] == [old.label, f"{times['ipybox']} ¹", times["jupyter_client"]]
+    for text in (page, readme, (DOCS / "index.md").read_text()):
+        assert claim.format(jupyter.times) in text
 
 
 def test_the_api_reference_is_what_the_docstrings_say() -> None:
@@ -164,8 +185,16 @@ def test_troubleshooting_quotes_messages_that_the_code_has() -> None:
         assert message.partition("(")[0].strip() in source or message in _OF_THE_SYSTEM, message
 
 
-# What Linux and Python say, and steps of the sandbox that end in what Linux says.
+# What Linux, pip and Python say, and steps of the sandbox that end in what Linux says.
 _OF_THE_SYSTEM = {
+    "externally-managed-environment",
+    "ensurepip is not available",
+    "requires a different Python",
+    "No matching distribution found for kernelbox>=0.2",
+    "cannot import name 'Kernel' from 'kernelbox'",
+    "CERTIFICATE_VERIFY_FAILED",
+    "invalid peer certificate: UnknownIssuer",
+    "kernelbox: command not found",
     "Read-only file system",
     "unshare failed: Operation not permitted",
     "Landlock failed",

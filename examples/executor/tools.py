@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kernelbox import ApprovalRequest, CodeExecutionResult, CodeExecutor, generate_mcp_sources
 
-# A server of its own, in a few lines; any other would do.
+# A small server; use any other.
 SERVER = """
 from mcp.server.mcpserver import MCPServer
 from pydantic import BaseModel

@@ -10,9 +10,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from tests.support.cells import eventually
 from tests.support.frameworks import environment, installed_in, is_older, told_versions
 from tests.support.pages import DOCS, blocks, run_block
 
+import kernelbox.integrations
 from kernelbox import list_kernels
 
 PAGES = ("adk", "dspy", "fastmcp", "langchain", "openai-agents", "pydantic-ai", "smolagents")
@@ -61,7 +63,7 @@ def test_an_example_of_a_page_prints_what_it_says(
     page: str, number: int, python: Path, home: Path, tmp_path: Path
 ) -> None:
     run_block(blocks(f"integrations/{page}.md")[number], tmp_path, python)
-    assert list_kernels() == []
+    eventually(lambda: list_kernels() == [])  # a private kernel ends just after its process
 
 
 @pytest.mark.slow
@@ -84,7 +86,7 @@ def test_the_suite_of_a_framework_fails_in_what_is_accepted_and_in_nothing_else(
     }
     assert failed == SUITES[suite], ran.stdout[-6000:]
     assert len(cases) >= {"adapter_behaviour": 4}.get(suite, 30)
-    assert list_kernels() == []
+    eventually(lambda: list_kernels() == [])  # a private kernel ends just after its process
 
 
 @pytest.mark.slow
@@ -116,10 +118,18 @@ def test_a_page_says_to_install_what_its_examples_plot_with(page: str) -> None:
         assert line.endswith(" matplotlib")
 
 
+def test_each_integration_is_short_enough_to_be_read_whole() -> None:
+    files = Path(kernelbox.integrations.__file__).parent.glob("*.py")
+    lengths = {file.name: len(file.read_text().splitlines()) for file in files}
+    assert lengths.keys() >= {f"{module}.py" for module in MODULES}
+    assert {name: length for name, length in lengths.items() if length >= 80} == {}
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_a_missing_framework_is_one_sentence_with_what_to_install(module: str) -> None:
     program = f"try: import kernelbox.integrations.{module}\nexcept ImportError as exc: print(exc)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"this integration needs {MODULES[module]} (")
-    assert done.stdout.endswith(f" is missing): pip install {MODULES[module]}\n")
+    assert " is missing): " in done.stdout
+    assert done.stdout.endswith(f" {MODULES[module]}\n")
     assert done.stdout.count("\n") == 1
