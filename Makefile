@@ -1,7 +1,11 @@
 # `make` lists the targets. `make test PYTHON=3.13` rebuilds .venv with that interpreter first.
 
 BIN := .venv/bin
-BOOTSTRAP := python3 scripts/bootstrap.py
+# The first that is new enough: on some systems python3 is older than a python3.12 beside it.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+FOUND := $(shell for each in python3 python3.13 python3.12 python3.11; do \
+	$$each -c "$(NEW_ENOUGH)" 2>/dev/null && echo $$each && break; done)
+BOOTSTRAP := $(or $(FOUND),python3) scripts/bootstrap.py
 
 .DEFAULT_GOAL := help
 # Whole files go to one of the processes each, so that those that share a kernel's template stay together.
@@ -39,7 +43,8 @@ bench: bootstrap ## run the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: bootstrap ## build the documentation into site/
-	$(BIN)/zensical build --clean --strict
+	rm -rf site # not --clean, which empties .cache, where tests keep their environments
+	$(BIN)/zensical build --strict
 	$(BIN)/python scripts/llms_txt.py
 
 lock: ## update requirements-dev.lock

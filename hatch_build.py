@@ -15,6 +15,8 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 _COMMENT = re.compile(r"^<!--.*?-->\n", re.MULTILINE)
 # A link or picture with its text and its target in this repository.
 _PICTURE = re.compile(r"^!\[[^\]]*\]\((?!https?:)([^)]+)\)\n\n", re.MULTILINE)
+# A paragraph that is a list of links below a label in bold letters: without the links it says nothing.
+_LINKS = re.compile(r"^\*\*[\w ]+:\*\* \[.*?\n\n", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)]+)\)")
 
 
@@ -23,7 +25,7 @@ def for_index(text: str, base: str = "") -> str:
     text = _COMMENT.sub("", text)
     if base:
         return re.sub(r"\]\((?!https?:|#)", f"]({base}", text)
-    return _LINK.sub(r"\1", _PICTURE.sub("", text))
+    return _LINK.sub(r"\1", _LINKS.sub("", _PICTURE.sub("", text)))
 
 
 class IndexReadme(MetadataHookInterface):

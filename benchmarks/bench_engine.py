@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -113,16 +114,23 @@ def _start() -> Iterator[Row]:
 def _fresh_process() -> Iterator[Row]:
     """The first kernel in a fresh Python process, with no template running: each run has a home of its own."""
 
+    homes: list[str] = []
+
+    def run(code: str, home: str) -> None:
+        env = {name: value for name, value in os.environ.items() if name != "KERNELBOX_PRELOAD"}
+        subprocess.run([sys.executable, "-c", code], env={**env, "KERNELBOX_HOME": home}, check=True)
+
     def ours() -> None:
-        with tempfile.TemporaryDirectory() as home:
-            env = {**os.environ, "KERNELBOX_HOME": home}
-            env.pop("KERNELBOX_PRELOAD", None)
-            subprocess.run([sys.executable, "-c", _FRESH_OURS], env=env, check=True)
+        homes.append(tempfile.mkdtemp())
+        run(_FRESH_OURS, homes[-1])
 
     def theirs() -> None:
         subprocess.run([sys.executable, "-c", _FRESH_THEIRS], check=True)
 
     taken = interleaved({"ours": ours, "theirs": theirs}, rounds=5, batch=1)
+    for home in homes:
+        run("import kernelbox; kernelbox.wipe()", home)
+        shutil.rmtree(home)
     ratio = percentile(taken["theirs"], 50) / percentile(taken["ours"], 50)
     yield Row(
         "first kernel in a fresh process, nothing running",

@@ -4,11 +4,9 @@
 With `--default`, an empty `.venv` gets only what a user's `pip install kernelbox` brings.
 
 Needs nothing but Python 3.11 or newer, touches nothing outside the checkout (uv's own cache aside), and
-returns at once when there is nothing to do. The syntax is one that older Pythons can read, so that they get
-an answer instead of a SyntaxError.
+returns at once when there is nothing to do. The syntax is one that Python 3.6 can read, so that old
+interpreters get an answer instead of a SyntaxError.
 """
-
-from __future__ import annotations
 
 import argparse
 import hashlib
@@ -83,13 +81,12 @@ def require_python() -> None:
     if sys.version_info < OLDEST_PYTHON:
         raise BootstrapError(
             "this is Python {}.{}, and kernelbox needs 3.11 or newer. "
-            "Run this script with a newer interpreter, such as `python3.12 scripts/bootstrap.py`.".format(
-                *sys.version_info
-            )
+            "Install one: `make` finds python3.11 to python3.13 on PATH, and `python3.12 scripts/bootstrap.py` "
+            "works too.".format(*sys.version_info)
         )
 
 
-def bootstrap(python: str | None, content: str) -> None:
+def bootstrap(python: "str | None", content: str) -> None:
     wanted = fingerprint()
     ready, built_with, holds = read_stamp()
     same_python = VENV_PYTHON.exists() and python in (None, built_with)
@@ -153,7 +150,7 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def read_stamp() -> tuple[str, str, str]:
+def read_stamp() -> "tuple[str, str, str]":
     """Returns the fingerprint of the last finished run, the `--python` it was given, and what it installed."""
     try:
         ready, built_with, content = STAMP.read_text(encoding="utf-8").splitlines()
@@ -189,7 +186,7 @@ def find_or_install_uv() -> str:
     return str(private_uv)
 
 
-def uv_version(executable: str) -> str | None:
+def uv_version(executable: str) -> "str | None":
     """Returns what a working uv says of itself; being on PATH is no proof: pyenv's shims may lead nowhere."""
     command = [executable, "--version"]
     try:
@@ -213,7 +210,7 @@ def rewrite_lock(uv: str) -> None:
     )
 
 
-def run(command: list[str], failure: str) -> None:
+def run(command: "list[str]", failure: str) -> None:
     """Runs a command; raises BootstrapError if it fails."""
     environment = {**certificate_settings(), **os.environ}
     try:
@@ -224,15 +221,17 @@ def run(command: list[str], failure: str) -> None:
         raise BootstrapError(f"{failure} (`{' '.join(command)}` ended with status {status})")
 
 
-def certificate_settings() -> dict[str, str]:
-    """Returns the variables that let uv trust what the system trusts, if the system has certificates.
+def certificate_settings() -> "dict[str, str]":
+    """Returns the variables that let pip and uv trust what the system trusts, if the system has certificates.
 
-    uv brings certificates of its own, but only the system knows the authority of a private network.
+    Both bring certificates of their own, but only the system knows the authority of a private network.
     """
     places = ssl.get_default_verify_paths()
-    known = places.cafile or (places.capath and os.listdir(places.capath))
+    known = places.cafile or (places.capath if places.capath and os.listdir(places.capath) else "")
     # macOS and Windows keep theirs where OpenSSL does not look. The second name is that of older versions of uv.
-    return {"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"} if known or sys.platform in ("darwin", "win32") else {}
+    system = {"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"} if known or sys.platform in ("darwin", "win32") else {}
+    # Newer versions of pip (24.2) ask the system by themselves.
+    return {**system, "PIP_CERT": known} if known else system
 
 
 def say(message: str) -> None:

@@ -76,7 +76,7 @@ def main() -> None:
             report("host, by name", trace(lambda: kernelbox.execute("trace", "1+1")), listed=options.list)
             report("guest", trace_guest(record), listed=options.list)
         finally:
-            kernelbox.destroy("trace")
+            kernelbox.wipe()  # with the template
 
 
 def trace(run: Callable[[], object]) -> list[Call]:

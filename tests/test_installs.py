@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -58,18 +59,40 @@ def default_install(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_the_bootstrap_trusts_what_the_system_trusts_unless_it_has_no_certificates(tmp_path: Path) -> None:
-    program = "import bootstrap; print('UV_SYSTEM_CERTS' in bootstrap.certificate_settings())"
+    program = "import bootstrap; print(bootstrap.certificate_settings())"
     known = tmp_path / "authority.pem"
     known.touch()
 
-    def trusts(file: Path, folder: Path) -> str:
+    def trusts(file: Path, folder: Path) -> dict[str, str]:
         env = {"PYTHONPATH": str(ROOT / "scripts"), "SSL_CERT_FILE": str(file), "SSL_CERT_DIR": str(folder)}
         command = [sys.executable, "-B", "-c", program]
-        return subprocess.run(command, capture_output=True, text=True, env=env, check=True).stdout.strip()
+        done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
+        settings: dict[str, str] = ast.literal_eval(done.stdout)
+        return settings
 
-    assert trusts(known, tmp_path / "none") == "True"
-    assert trusts(tmp_path / "none", tmp_path) == "True"
-    assert trusts(tmp_path / "none", tmp_path / "none") == str(sys.platform == "darwin")
+    uv_trusts = {"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"}
+    assert trusts(known, tmp_path / "none") == {**uv_trusts, "PIP_CERT": str(known)}
+    assert trusts(tmp_path / "none", tmp_path) == {**uv_trusts, "PIP_CERT": str(tmp_path)}
+    assert trusts(tmp_path / "none", tmp_path / "none") == (uv_trusts if sys.platform == "darwin" else {})
+
+
+def test_make_takes_a_newer_python_beside_one_that_is_too_old(tmp_path: Path) -> None:
+    too_old = tmp_path / "python3"
+    too_old.write_text("#!/bin/sh\nexit 1\n")
+    too_old.chmod(0o755)
+    newer = tmp_path / "python3.12"
+    newer.symlink_to(sys.executable)
+
+    done = subprocess.run(
+        [shutil.which("make") or "make", "--dry-run", "bootstrap"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={"PATH": str(tmp_path)},
+        check=True,
+    )
+
+    assert done.stdout.split() == ["python3.12", "scripts/bootstrap.py"]
 
 
 @pytest.mark.slow
@@ -127,7 +150,7 @@ class TestDefaultInstall:
     ) -> None:
         program = f"import asyncio, kernelbox, kernelbox.gateway\ntry: {code}\nexcept ImportError as exc: print(exc)"
         done = run([default_install / "python", "-c", program], home, tmp_path)
-        assert done.stdout.endswith(f"pip install 'kernelbox[{extra}]'\n"), done.stderr
+        assert done.stdout.endswith(f" 'kernelbox[{extra}]'\n"), done.stderr
         assert done.stdout.count("\n") == 1
 
     @pytest.mark.parametrize(
@@ -147,14 +170,16 @@ class TestDefaultInstall:
     ) -> None:
         done = run([default_install / "kernelbox", *words], home, tmp_path)
         assert done.returncode == 1
-        assert done.stderr.splitlines()[-1].endswith(f"pip install 'kernelbox[{extra}]'")
+        assert done.stderr.splitlines()[-1].endswith(f" 'kernelbox[{extra}]'")
 
     def test_doctor_shows_what_is_installed(self, default_install: Path, home: Path, tmp_path: Path) -> None:
         done = run([default_install / "kernelbox", "doctor"], home, tmp_path)
         checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
         for extra in ("mcp", "jupyter", "otel"):
             assert checks[f"kernelbox[{extra}]"]["found"].startswith("not installed: ")
-            assert checks[f"kernelbox[{extra}]"]["fix"].startswith("uv pip install --python ")  # it has no pip
+            fix = checks[f"kernelbox[{extra}]"]["fix"]  # the environment has no pip
+            assert fix.startswith("uv pip install --python ") or " -m ensurepip && " in fix
+            assert str(default_install / "python") in fix
         assert done.returncode == 0
 
 

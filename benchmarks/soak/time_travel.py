@@ -185,14 +185,15 @@ class TravelSoak:
         }
         if what == "roll back" and not known:
             return
+        before = kernelbox.status(name).pid
         self._run_and_kill(operations[what])
+        if is_done := kernelbox.status(name).pid != before:  # the keeper finishes what the record says
+            self._await(f"process {before} ends", lambda: before not in _processes.descendants())
         told = kernelbox.execute(name, "1", timeout=_DEADLINE)
         if not told.ok and told.ending != "rolled back":
             self._breach(f"{name} after a killed {what}: {told.text}")
-        if what == "roll back":
-            after = model.checkpoints[max(known)]
-            if self._value(name) == _shown(after):
-                model.x = after
+        if what == "roll back" and is_done:
+            model.x = model.checkpoints[max(known)]
         found = {each.number for each in kernelbox.checkpoints(name)}
         for number in found - known:
             model.checkpoints[number] = model.x
