@@ -207,12 +207,23 @@ def test_imports_form_no_cycle() -> None:
     assert find_cycle(our_modules()) == []
 
 
+def test_engines_are_asked_what_they_can_do_and_never_for_their_name() -> None:
+    compared = [
+        f"{module.path}:{node.lineno}"
+        for module in our_modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Compare) and not module.path.startswith("host/")
+        if "engine" in (text := ast.unparse(node)) and ("'kernelbox'" in text or "'jupyter'" in text)
+    ]
+    assert compared == []
+
+
 # A folder with more is hard to take in at a glance.
 MOST_MODULES = 16
 
 # Public names: `kernelbox.gateway` and `kernelbox` each have a result of their own, as ipybox and KernelBox did, and
 # `kernelbox.e2b` has the names of E2B.
-SHARED_CLASS_NAMES = {"EntryInfo", "Execution", "ExecutionError", "ExecutionResult"}
+SHARED_CLASS_NAMES = {"Execution", "ExecutionError", "ExecutionResult"}
 
 
 def test_no_folder_has_more_than_sixteen_modules() -> None:

@@ -71,8 +71,8 @@ def test_names_come_first_and_options_may_stand_anywhere(home: Path) -> None:
     assert succeed("exec", "a", stdin="x + 2")["return_value"] == "22"
     assert succeed("status", "a")["alive"] is True
     assert succeed("create", "--", "-b")["name"] == "-b"
-    assert [record["name"] for record in succeed("ls")["kernels"]] == ["a", "-b"]
-    assert succeed("ps") == succeed("list")
+    for command in ("list", "ls", "ps"):
+        assert [record["name"] for record in succeed(command)["kernels"]] == ["a", "-b"]
     assert succeed("interrupt", "a", "--", "-b") == {"interrupted": {"a": False, "-b": False}}
     assert [record["name"] for record in succeed("restart", "a", "--", "-b")["kernels"]] == ["a", "-b"]
     assert succeed("rm", "a") == {"destroyed": True}
@@ -575,7 +575,10 @@ def test_doctor_finds_a_sound_installation_sound(home: Path) -> None:
     )
     assert all(check["fix"] for check in report["checks"] if check["verdict"] != "ok")
     assert succeed("list") == {"kernels": []}, "it leaves no kernel behind"
-    assert "✓ python" in kernelbox("doctor", "--pretty").stdout
+    shown = kernelbox("doctor", "--pretty").stdout
+    assert "✓ python" in shown
+    assert "✓ sandbox in srt: not used" not in shown, "what is not used has no tick"
+    assert shown.splitlines()[-1].startswith("Ready: ")
 
 
 @pytest.mark.parametrize("words", [["run"], ["exec", "--text"]])
@@ -602,6 +605,8 @@ def test_doctor_says_what_is_wrong_and_how_to_fix_it(tmp_path: Path) -> None:
     assert (done.status, done.json["ok"]) == (1, False)
     broken = {check["name"]: check for check in done.json["checks"] if check["verdict"] == "failed"}
     assert "set KERNELBOX_HOME" in broken["home"]["found"]
+    shown = kernelbox("doctor", "--pretty", KERNELBOX_HOME=str(tmp_path / "file" / "home")).stdout
+    assert shown.splitlines()[-1].startswith("Not ready: 1 of ")
     wrong = kernelbox("doctor", KERNELBOX_STORE_BACKEND="paper")
     assert "KERNELBOX_STORE_BACKEND" in str(wrong.json)
     unknown = kernelbox("doctor", KERNELBOX_HOME=str(tmp_path / "home"), KERNELBOX_KERNEL_TYPE="cobol")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pexpect
 import pytest
 from tests.support.cells import Running
-from tests.support.command_line import CTRL_C, CTRL_D, TAB, Terminal, fail
+from tests.support.command_line import CTRL_C, CTRL_D, KERNELBOX, TAB, Terminal, fail
 
 from kernelbox import destroy, execute, get_or_create, interrupt, restart, status
 
@@ -98,6 +98,13 @@ def test_ctrl_d_leaves_the_kernel_running_and_says_how_to_end_it(home: Path) -> 
     terminal.child.close()
     assert terminal.child.exitstatus == 0
     assert status("a $(b)").alive
+
+
+def test_without_a_name_the_kernel_is_called_console(home: Path) -> None:
+    terminal = Terminal(program=[KERNELBOX, "console"])
+    terminal.wait_for_prompt(1)
+    terminal.child.close(force=True)
+    assert status("console").alive
 
 
 def test_history_is_kept_from_one_console_to_the_next(terminal: Terminal, home: Path) -> None:

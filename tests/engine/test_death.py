@@ -392,7 +392,7 @@ def test_a_note_about_an_earlier_process_with_the_same_pid_is_not_believed(kerne
     directory = Path(kernel.connection_file).parent
     for name in ("ending.json", "death.json"):
         note = {"pid": kernel.pid, "start_time": kernel.start_time - 1, "reason": "restarted", "exit_status": 5}
-        (directory / name).write_text(json.dumps(note))
+        (directory / name).write_text(json.dumps({**note, "reasons": [note]}))
     (directory / f"reported-{kernel.pid}-{kernel.start_time - 1}").touch()
     assert kernel.pid is not None
     os.kill(kernel.pid, signal.SIGKILL)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.bounded import BEGUN
-from tests.support.cells import DEADLINE, Running, is_running, parent_of, run, value, wait_for_end
+from tests.support.cells import DEADLINE, Running, ask_to_end, is_running, parent_of, run, value, wait_for_end
 
 from kernelbox import KernelRecord, destroy, execute, get_or_create, interrupt, restart
 from kernelbox.base._errors import StartFailed
@@ -155,9 +155,9 @@ def test_exit_functions_of_cells_run_in_the_kernel_and_nowhere_else(home: Path, 
     kernel = get_or_create("leaving")
     run(kernel, f"import atexit; atexit.register(lambda: open({str(log)!r}, 'a').write('left'))")
     other = get_or_create("other")
-    destroy(other)
+    ask_to_end(other)
     assert not log.exists()
-    destroy(kernel)
+    ask_to_end(kernel)
     assert log.read_text() == "left"
 
 

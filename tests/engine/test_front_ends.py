@@ -163,7 +163,7 @@ def test_input_without_a_client_that_answers_is_refused_as_before(kernel: Kernel
     for request in (cell("input('name? ')"), cell("input()", allow_stdin=True)):
         messages, result = run(kernel, request)
         assert result.error is not None
-        assert result.error.ename == "InputUnavailable"
+        assert result.error.ename == "StdinNotImplementedError"
         assert not any(isinstance(message, Withdraw) for message in messages)
 
 

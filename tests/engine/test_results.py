@@ -119,7 +119,7 @@ def test_chunks_name_figures_as_the_text_does(home: Path, tmp_path: Path) -> Non
 
 def test_a_result_says_which_kernel_it_is_from_and_whether_it_was_opened(home: Path) -> None:
     first, second = (execute("fresh", "1", timeout=DEADLINE) for _ in range(2))
-    assert (first.name, first.opened, second.opened) == ("fresh", True, False)
+    assert (first.name, first.opened, second.opened, second.home) == ("fresh", True, False, str(home))
     assert first.kernel_id == second.kernel_id != ""
     *_, streamed = stream("streamed", "1", timeout=DEADLINE)
     assert isinstance(streamed, ExecutionResult)
@@ -146,7 +146,7 @@ def test_an_executor_has_the_fields_of_the_other_face(home: Path) -> None:
     done, bash, failure = asyncio.run(scenario())
     other = execute("both", "import sys\nprint('o'); print('e', file=sys.stderr)\n{'a': 1}", timeout=DEADLINE)
     names = "status ok text stdout output stderr return_value value exit_code error outputs images state ending"
-    same = [*names.split(), "kernel_id", "name", "opened", "truncated"]
+    same = [*names.split(), "kernel_id", "name", "opened", "home", "truncated"]
     assert {name: getattr(done, name) for name in same} == {name: getattr(other, name) for name in same}
     assert (bash.exit_code, bash.stdout) == (0, "hi\n")
     assert failure.result is not None

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -85,6 +86,17 @@ def test_a_guarded_kernel_is_made_of_a_spare(own_home: Path, tmp_path: Path) -> 
 def test_a_spare_that_was_killed_is_not_missed(template: int) -> None:
     os.kill(spare_of(template), signal.SIGKILL)
     assert value(get_or_create("next", env={**os.environ}), "1 + 1") == "2"
+
+
+def test_a_spare_that_is_killed_when_it_has_been_chosen_is_not_missed(template: int) -> None:
+    spare, files = spare_of(template), Path(f"/proc/{template}/fd")
+    before = len(list(files.iterdir()))
+    os.kill(spare, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as thread:
+        opened = thread.submit(get_or_create, "next", env={**os.environ})
+        eventually(lambda: len(list(files.iterdir())) > before + 5)  # it holds what belongs to the next kernel
+        os.kill(spare, signal.SIGKILL)
+        assert value(opened.result(), "1 + 1") == "2"
 
 
 def test_a_spare_ends_with_its_template(template: int) -> None:

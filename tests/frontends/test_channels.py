@@ -104,7 +104,7 @@ def test_input_is_answered_by_the_front_end(front_end: FrontEnd) -> None:
 
 
 def test_input_is_refused_where_the_front_end_takes_no_questions(front_end: FrontEnd) -> None:
-    assert front_end.run("input()", allow_stdin=False).content["ename"] == "InputUnavailable"
+    assert front_end.run("input()", allow_stdin=False).content["ename"] == "StdinNotImplementedError"
 
 
 def test_input_is_refused_when_its_front_end_goes_away(served: Served, kernel_id: str) -> None:
@@ -116,7 +116,7 @@ def test_input_is_refused_when_its_front_end_goes_away(served: Served, kernel_id
         while (message := watching.receive()).kind != "error":
             pass
     assert message.parent["msg_id"] == request.id
-    assert message.content["ename"] == "InputUnavailable"
+    assert message.content["ename"] == "StdinNotImplementedError"
 
 
 def test_an_interrupt_ends_the_cell_and_keeps_the_variables(front_end: FrontEnd) -> None:

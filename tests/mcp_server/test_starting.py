@@ -233,6 +233,6 @@ def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused(home: Path, token
     done = kernelbox("mcp", "--http", "127.0.0.1:0", KERNELBOX_MCP_TOKEN=token)
     assert (done.status, done.stdout) == (2, "")
     assert done.stderr == (
-        "kernelbox: KERNELBOX_MCP_TOKEN needs 16 or more letters, digits or signs of ASCII, without blanks; "
+        "kernelbox: KERNELBOX_MCP_TOKEN needs 16 or more ASCII letters, digits or punctuation, without spaces; "
         "`openssl rand -hex 24` makes a good one\n"
     )

@@ -173,6 +173,16 @@ def test_a_file_of_any_size_is_written_and_read_in_pieces(home: Path, tmp_path: 
         assert sum(map(len, kernel.files.stream("big"))) == size
 
 
+def test_a_file_that_is_written_again_keeps_its_mode(home: Path, tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.touch()
+    script.chmod(0o751)
+    with Kernel(cwd=tmp_path) as kernel:
+        kernel.files.write("run.sh", "echo ran")
+        assert kernel.bash("./run.sh").stdout == "ran\n"
+    assert script.stat().st_mode & 0o7777 == 0o751
+
+
 def test_a_write_that_fails_half_way_leaves_the_old_file(home: Path, tmp_path: Path) -> None:
     def broken() -> Iterator[bytes]:
         yield bytes(5 * MIB)
@@ -192,6 +202,9 @@ def test_errors_of_the_file_system_keep_their_class(home: Path, tmp_path: Path) 
             kernel.files.read("nowhere")
         with pytest.raises(IsADirectoryError):
             kernel.files.read(".")
+        (tmp_path / "folder").mkdir()
+        with pytest.raises(IsADirectoryError, match=r"Is a directory: 'folder'$"):
+            kernel.files.write("folder", b"")
         with pytest.raises(InvalidInput, match="path"):
             kernel.files.read("")
 
@@ -201,7 +214,7 @@ def test_a_sandboxed_kernel_has_files_that_the_host_does_not_see(home: Path, tmp
         kernel.files.write("/tmp/inside", b"of the sandbox")
         assert kernel.execute("open('/tmp/inside').read()").return_value == "'of the sandbox'"
         assert not Path("/tmp/inside").exists()
-        with pytest.raises(OSError, match="Read-only"):
+        with pytest.raises(OSError, match=r"Read-only file system: '/usr/planted'$"):
             kernel.files.write("/usr/planted", b"")
 
 

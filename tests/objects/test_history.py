@@ -12,7 +12,7 @@ import pytest
 from tests.support.colours import Colour
 from tests.support.sandbox import needs_linux
 
-from kernelbox import Kernel, KernelNotFound, PastCell, execute, get_or_create, list_kernels
+from kernelbox import Kernel, KernelNotFound, OutputItem, PastCell, execute, get_or_create, list_kernels
 from kernelbox.api._configured import kernels
 from kernelbox.core._options import KernelOptions
 from kernelbox.wire._cell_log import FULL
@@ -38,6 +38,21 @@ def codes(cells: list[PastCell]) -> list[str]:
 
 def directory_of(kernel: Any) -> Path:
     return Path(kernel.connection_file).parent
+
+
+def test_all_that_a_client_has_of_a_running_cell_is_in_the_history(home: Path) -> None:
+    code = """import time
+for number in range(100):
+    print(number, flush=True)
+    time.sleep(0.001)
+display("the end")"""
+    with Kernel("worker", destroy=True) as kernel:
+        got = ""
+        for chunk in kernel.stream(code):
+            if isinstance(chunk, OutputItem):
+                got += chunk.text or ""
+                assert kernel.history()[-1].text.startswith(got.rstrip())
+        assert got.endswith("the end'")
 
 
 def test_history_has_every_cell_with_its_text_and_how_it_ended(colour: Colour) -> None:

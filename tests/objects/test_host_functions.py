@@ -51,7 +51,7 @@ def test_functions_have_their_signature_and_docstring(colour: Colour) -> None:
     assert shown.output == "(query: 'str', *, limit: 'int' = 3, **more: 'str') -> 'list[str]'\nFinds documents.\n"
     assert colour.call(kernel.execute, "inspect.iscoroutinefunction(fetch)").return_value == "True"
     wrong = colour.call(kernel.execute, "search()")
-    assert "missing a required argument: 'query'" in wrong.text
+    assert wrong.text.split("\n\n")[1:] == ["TypeError: search() missing a required argument: 'query'"]
     colour.call(kernel.stop)
 
 
@@ -67,6 +67,13 @@ def test_what_a_function_raises_is_a_tool_error_with_its_words(colour: Colour) -
 def test_a_value_that_is_not_json_is_a_tool_error(colour: Colour, value: object, said: str) -> None:
     kernel = colour.open(tools={"odd": lambda: value})
     assert said in colour.call(kernel.execute, "odd()").error.evalue
+    colour.call(kernel.stop)
+
+
+def test_an_argument_that_is_not_json_is_said_without_frames_of_ours(colour: Colour) -> None:
+    kernel = colour.open(tools=[search])
+    failed = colour.call(kernel.execute, "search(object())")
+    assert failed.text == "Cell In[1], line 1\n----> 1 search(object())\n\nTypeError: object is not JSON serializable"
     colour.call(kernel.stop)
 
 
@@ -280,6 +287,18 @@ NOT_TOOLS = {
 def test_what_cannot_be_called_is_refused(home: Path, tools: Any) -> None:
     with pytest.raises(InvalidInput, match="tools"):
         Kernel(tools=tools)
+
+
+@pytest.mark.parametrize("sandbox", [False, True])
+def test_functions_are_found_where_no_package_of_tools_was_generated(
+    home: Path, tmp_path: Path, *, sandbox: bool
+) -> None:
+    with Kernel(cwd=tmp_path, tools=[search], sandbox=sandbox) as kernel:
+        assert kernel.execute("import mcptools; mcptools.search('documents')").text == "host.search: Finds documents."
+        assert "host: 1 tools: search" in kernel.execute("mcptools").text
+        (tmp_path / "mcptools" / "later").mkdir(parents=True)
+        (tmp_path / "mcptools" / "later" / "__init__.py").write_text("found = 'generated later'")
+        assert kernel.execute("import mcptools.later; mcptools.later.found").value == "generated later"
 
 
 def test_functions_are_found_among_the_tools(home: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.support.cells import eventually, value
 from tests.support.command_line import succeed
 
 from kernelbox import KernelExists, StartFailed, get_or_create, restart
-from kernelbox.host.pythons._environments import list_environments, remove_environment
+from kernelbox.host.pythons._virtual_environments import list_environments, remove_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 

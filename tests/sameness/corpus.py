@@ -328,6 +328,50 @@ Out
 %who
 # %%
 get_ipython().execution_count
+# %%
+_ = 'my own'
+# %%
+'shown'
+# %%
+_, __, ___
+# %%
+del _
+# %%
+'after it was deleted'
+# %%
+_, __, ___
+# %%
+import builtins, gettext
+gettext.install('x')
+# %%
+'while it is a function'
+# %%
+_('translated'), '_' in globals(), Out[max(Out)]
+# %%
+del builtins._
+# %%
+'at last'
+# %%
+_, __, ___
+# %%
+get_ipython().last_execution_succeeded, get_ipython().last_execution_result.result
+# %% raises ZeroDivisionError
+1 / 0
+# %%
+result = get_ipython().last_execution_result
+get_ipython().last_execution_succeeded, result.success, result.error_in_exec, result.info.raw_cell
+# %% raises SyntaxError
+1 +
+# %%
+result = get_ipython().last_execution_result
+get_ipython().last_execution_succeeded, result.success, type(result.error_before_exec).__name__
+# %% raises TraitError
+# | differs in error, outputs: ours says which numbers it takes
+get_ipython().execution_count = 'one'
+# %%
+get_ipython().execution_count += 10
+# %%
+get_ipython().execution_count
 """,
 )
 

@@ -126,7 +126,7 @@ def test_where_there_is_no_installer_it_is_said_to_be_got_from_outside(box: Kern
     run(box, "import os, sys\nsys.modules['pip'] = sys.modules['uv'] = None")
     run(box, "os.environ['PATH'] = '/nowhere'; sys.executable = '/nowhere/python'")
     result = execute(box, "%pip install x", timeout=DEADLINE)
-    assert "have `/nowhere/python -m ensurepip` run outside of the kernel" in result.stderr
+    assert "run `/nowhere/python -m ensurepip` outside of the kernel" in result.stderr
 
 
 def test_code_of_the_working_directory_is_imported_and_its_bytecode_written(box: KernelRecord, workspace: Path) -> None:

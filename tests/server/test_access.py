@@ -435,7 +435,7 @@ def test_the_token_is_not_in_the_environment_of_kernels_and_what_is_meant_for_th
         (f"#{'x' * 1024 * 1024}\n[[token]]\nsecret = 'long-enough-to-be-one'", "more than 1,048,576 bytes"),
         ("[[token]]\nname = 'a'", "needs a secret, or its sha256"),
         ("[[token]]\nsecret = 'short'", "16 or more"),
-        ("[[token]]\nsecret = 'long enough, but with blanks'", "without blanks"),
+        ("[[token]]\nsecret = 'long enough, but with blanks'", "without spaces"),
         ("[[token]]\nsecret = 'long-enough-to-be-one'\nsha256 = 'a'", "and not both"),
         ("[[token]]\nsha256 = 'zz'", "64 hexadecimal digits"),
         (f"[[token]]\nsha256 = '{'z' * 64}'", "64 hexadecimal digits"),

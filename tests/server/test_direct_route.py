@@ -93,6 +93,45 @@ def test_a_kernel_that_cannot_be_has_the_same_refusal(served: Served, path: str)
     assert told(direct) == told(other)
 
 
+def test_a_key_is_that_of_either_route(served: Served, key: str) -> None:
+    path, kinds = f"/kernels/{key}/execute", (DIRECT, OTHER)
+    for number, (first, second) in enumerate([kinds, kinds[::-1]]):
+        once = {"Idempotency-Key": f"either-{key}-{number}"}
+        run, again = (
+            served.http.post(path, content=b'{"code": "6 * 7"}', headers={"Content-Type": kind, **once})
+            for kind in (first, second)
+        )
+        assert (run.status_code, run.json()["return_value"]) == (200, "42")
+        assert (again.json(), again.headers["location"]) == (run.json(), run.headers["location"])
+
+
+@pytest.mark.parametrize("once", ["", "a b", "x" * 256, "é"])
+def test_a_key_that_is_not_valid_has_the_same_refusal(served: Served, key: str, once: str) -> None:
+    headers = [{b"Content-Type": kind.encode(), b"Idempotency-Key": once.encode("latin-1")} for kind in (DIRECT, OTHER)]
+    direct, other = (
+        served.http.post(f"/kernels/{key}/execute", content=b'{"code": "1"}', headers=each) for each in headers
+    )
+    assert direct.status_code == 422
+    assert told(direct) == told(other)
+
+
+@pytest.mark.parametrize("route", ["kernels", "sessions"])
+def test_a_stream_has_the_same_events(served: Served, key: str, route: str) -> None:
+    streams = both(served, f"/{route}/{key}/stream", b'{"code": "print(1); 6 * 7"}')
+    assert [stream.headers["content-type"] for stream in streams] == ["text/event-stream; charset=utf-8"] * 2
+    kinds = [re.findall(r"^event: (.*)", stream.text, re.MULTILINE) for stream in streams]
+    assert kinds[0] == kinds[1] == ["started", "output", "output", "result"]
+    results = [json.loads(stream.text.rpartition("data: ")[2])["result"] for stream in streams]
+    assert [(result["output"], result["return_value"]) for result in results] == [("1\n", "42")] * 2
+
+
+@pytest.mark.parametrize("body", [{}, {"code": 5}, {"code": "1", "on_disconnect": "perhaps"}], ids=repr)
+def test_a_stream_that_does_not_fit_has_the_same_refusal(served: Served, key: str, body: dict[str, Any]) -> None:
+    direct, other = both(served, f"/kernels/{key}/stream", json.dumps(body).encode())
+    assert direct.status_code == 422
+    assert told(direct) == told(other)
+
+
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])
 def test_other_methods_are_refused(served: Served, key: str, method: str) -> None:
     answer = served.http.request(method, f"/kernels/{key}/execute", headers={"Content-Type": DIRECT})

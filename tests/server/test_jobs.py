@@ -440,7 +440,7 @@ def test_events_behind_megabytes_that_a_cell_has_written_are_given_up(
         events.truncate(None if planted else 64 * 1024**3)
     first, lost = events_of(served, job_id)
     assert (first["type"], lost["type"]) == ("started", "lost")
-    assert "has written over the events" in lost["detail"]
+    assert "has overwritten the events" in lost["detail"]
     assert look(served, job_id)["state"] == "done"
 
 
@@ -467,7 +467,7 @@ def test_a_job_among_whose_files_a_cell_has_put_thousands_is_given_up(
     for number in range(10_000):
         (service_home / "jobs" / job_id / f"events-{number}x").touch()
     (lost,) = events_of(served, job_id)
-    assert "has written over the events" in lost["detail"]
+    assert "has overwritten the events" in lost["detail"]
     shutil.rmtree(service_home / "jobs" / job_id)
 
 
@@ -506,17 +506,17 @@ def test_records_of_any_size_that_a_cell_makes_are_not_read(served: Served, key:
     assert not {folder.name for folder in planted} & set(listed)
 
 
-def test_what_is_no_job_is_removed_when_jobs_of_its_age_are(home: Path) -> None:
-    config = KernelBoxConfig.from_env()
-    journal = Journal(Home(config.home, config.key_file))
-    assert journal.claim(f"{1:032x}", {"state": "running"}) is not None
-    old, young = home / "jobs" / f"{2:032x}", home / "jobs" / f"{3:032x}"
-    for folder in (old, young):
-        folder.mkdir(mode=0o700)
-        (folder / "job").write_text("forged")
-    os.utime(old, (0, 0))
-    journal.sweep()
-    assert sorted(path.name for path in (home / "jobs").iterdir()) == [f"{1:032x}", young.name]
+def test_what_is_no_job_is_removed_when_jobs_of_its_age_are(key_file: Path) -> None:
+    with new_home() as home:
+        journal = Journal(Home(str(home), str(key_file)))
+        assert journal.claim(f"{1:032x}", {"state": "running"}) is not None
+        old, young = home / "jobs" / f"{2:032x}", home / "jobs" / f"{3:032x}"
+        for folder in (old, young):
+            folder.mkdir(mode=0o700)
+            (folder / "job").write_text("forged")
+        os.utime(old, (0, 0))
+        journal.sweep()
+        assert sorted(path.name for path in (home / "jobs").iterdir()) == [f"{1:032x}", young.name]
 
 
 def test_jobs_that_ended_a_day_ago_and_the_oldest_of_too_many_are_neither_listed_nor_kept(key_file: Path) -> None:

@@ -241,7 +241,7 @@ def job_that_cannot_be_written(served: Served, key: str, log: Path) -> Iterator[
     before = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (3, before[1]))
     gate.touch()
-    while "not all can be written" not in log.read_text():
+    while "some of job" not in log.read_text():
         pass
     yield job_id
     resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, before)

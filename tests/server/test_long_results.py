@@ -19,6 +19,7 @@ from websockets.sync.client import connect
 
 from kernelbox import ExecutionResult, KernelBoxConfig
 from kernelbox.host.files._home import Home
+from kernelbox.host.files._place import Place
 from kernelbox.host.store._job_journal import JobEntry, Journal
 from kernelbox.server.http._callers import Caller
 from kernelbox.server.http._long_json import PIECE, dump_in_pieces
@@ -86,7 +87,8 @@ def test_a_result_that_a_cell_has_damaged_is_not_told(served: Served, key: str, 
     once = {"Idempotency-Key": f"damaged-result-{key}"}
     answer = served.post(f"/kernels/{key}/execute", {"code": "6 * 7"}, **once)
     job_id = answer.headers["location"].rpartition("/")[2]
-    (service_home / "jobs" / job_id / "result").write_text('{"status": "forged"}')
+    kept = service_home / "jobs" / job_id / "job"
+    kept.write_bytes(kept.read_bytes().replace(b'"success"', b'"forged!"'))
     for refusal in (
         served.http.get(f"/jobs/{job_id}"),
         served.post(f"/jobs/{job_id}/cancel"),
@@ -94,6 +96,21 @@ def test_a_result_that_a_cell_has_damaged_is_not_told(served: Served, key: str, 
     ):
         assert (refusal.status_code, refusal.json()["code"]) == (409, "job_damaged")
     assert job_id not in {job["id"] for job in served.http.get("/jobs").json()["jobs"]}
+
+
+def test_a_result_that_another_version_kept_in_a_file_of_its_own_is_not_called_damaged(
+    served: Served, key: str, service_home: Path
+) -> None:
+    answer = served.post(f"/kernels/{key}/execute", {"code": "6 * 7"}, **{"Idempotency-Key": f"two-files-{key}"})
+    kept = service_home / "jobs" / answer.headers["location"].rpartition("/")[2]
+    signature = Journal(Home(str(service_home), KernelBoxConfig.from_env().key_file)).signature(kept.name)
+    with Place.open(str(kept)) as place:
+        parts = {what: signature.read_file(place, "job", what) for what in ("job", "result")}
+    for what, data in parts.items():
+        (kept / what).write_bytes(signature.sign(what, data))
+    refusal = served.http.get(f"/jobs/{kept.name}")
+    assert (refusal.status_code, refusal.json()["code"]) == (409, "job_damaged")
+    assert "another version of kernelbox has written it" in refusal.json()["detail"]
 
 
 # -- in pieces -------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from tests.support.homes import new_home
 from tests.support.server import DEADLINE, Served, serving
 from websockets.sync.client import unix_connect
 
-from kernelbox.server.http._connection_owner import find_owner
+from kernelbox.server.http._connection_owner import _is_tcp_peer_user, find_owner
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can act as another account")
 
@@ -225,3 +226,31 @@ def test_the_owner_of_a_connection_is_known_until_it_is_closed(family: socket.Ad
 
 def test_nothing_is_known_of_a_connection_between_other_kinds_of_addresses() -> None:
     assert find_owner((ip_address("127.0.0.1"), 1), (ip_address("::1"), 2)) is None
+
+
+class AskedBefore(socket.socket):
+    """The server's end of a connection, whose peer was asked for while it was still there."""
+
+    there: tuple[str, int]
+
+    def getpeername(self) -> tuple[str, int]:
+        return self.there
+
+
+def test_a_connection_that_was_reset_is_nobodys_though_the_user_has_its_port_now() -> None:
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        strangers = socket.create_connection(server.getsockname(), timeout=DEADLINE)
+        ours = AskedBefore(fileno=server.accept()[0].detach())
+        stack.enter_context(ours).there = strangers.getsockname()
+        strangers.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        strangers.close()  # with a reset, which frees the port at once
+        with pytest.raises(ConnectionResetError):
+            ours.recv(1)
+        users = stack.enter_context(socket.socket())
+        users.bind(ours.there)
+        users.connect(server.getsockname())
+        again = stack.enter_context(server.accept()[0])
+        assert again.getpeername() == ours.there
+        assert _is_tcp_peer_user(again)
+        assert not _is_tcp_peer_user(ours)

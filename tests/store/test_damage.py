@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.homes import new_home
-from tests.support.store import fill, kernel_directories, mounted, read_only, read_registry, remove_tree
+from tests.support.store import fill, kernel_directories, mounted, read_only, read_registry, remove_tree, run_python
 
 from kernelbox import (
     InvalidInput,
@@ -23,6 +23,7 @@ from kernelbox import (
     status,
     wipe,
 )
+from kernelbox.api._configured import kernels
 
 
 def write(text: str) -> Callable[[Path], None]:
@@ -84,6 +85,23 @@ def test_a_lost_registry_is_rebuilt_without_a_word(home: Path) -> None:
     (home / "registry.json").unlink()
     assert [record.name for record in list_kernels()] == ["first"]
     assert set(read_registry(home)) == {first.kernel_id}
+
+
+_DESTROY_AND_DIE = """
+import os
+from kernelbox.api._configured import kernels
+assert kernels().destroy_record(kernels().get("gone"), "destroyed", publish=False)
+os._exit(0)
+"""
+
+
+def test_a_kernel_whose_destroyer_died_before_it_wrote_the_registry_is_not_listed_any_more(home: Path) -> None:
+    get_or_create("gone")
+    first = get_or_create("first")  # this process has written the registry last
+    run_python(_DESTROY_AND_DIE)
+    second = get_or_create("second")
+    assert set(read_registry(home)) == {first.kernel_id, second.kernel_id}
+    assert kernels().store.find_deleted("gone") is None
 
 
 def test_the_registry_has_the_documented_shape(home: Path) -> None:

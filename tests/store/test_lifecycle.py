@@ -216,7 +216,10 @@ def test_create_takes_the_name_of_a_dead_kernel(kernel: KernelRecord) -> None:
     wait_for_end(pid_of(kernel))
     fresh = create(kernel.name)
     assert fresh.kernel_id != kernel.kernel_id
-    assert fresh.lost == "the kernel that had this name before: killed by SIGKILL"
+    # On a machine where others run out of memory this one may have, too.
+    assert (fresh.lost or "").removesuffix(", probably out of memory") == (
+        "the kernel that had this name before: killed by SIGKILL"
+    )
 
 
 def test_a_session_name_leads_to_the_kernel_and_cannot_be_taken_by_another(home: Path) -> None:

@@ -58,14 +58,19 @@ def test_who_takes_the_name_of_a_dead_kernel_is_told_although_a_cell_has_noted_t
 def test_a_cell_cannot_say_why_a_host_has_ended_its_kernel(kernel: KernelRecord) -> None:
     note = {"pid": kernel.pid, "start_time": kernel.start_time, "reason": "restarted: all is well"}
     path = Path(kernel.connection_file).parent / "ending.json"
-    run(kernel, f"open({str(path)!r}, 'w').write({json.dumps(note)!r})")
+    forged = json.dumps({"reasons": [note, {**note, "signature": "0" * 64}, 5]})
+    run(kernel, f"open({str(path)!r}, 'w').write({forged!r})")
     kill(kernel)
     told = execute(kernel.name, "1", timeout=DEADLINE)
     assert told.error is not None
     assert "killed by SIGKILL" in told.error.evalue
 
 
-def test_a_host_says_why_it_ends_a_kernel_to_another(kernel: KernelRecord) -> None:
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_host_says_why_it_ends_a_kernel_to_another(kernel: KernelRecord, planted: bool) -> None:
+    if planted:  # as long as a note may be: with that of the host it must not become longer
+        longest = json.dumps({"reasons": ["x" * (16 * 1024 * 1024 - 20)]})
+        (Path(kernel.connection_file).parent / "ending.json").write_text(longest)
     code = f"import kernelbox; print(kernelbox.execute({kernel.name!r}, 'import time; time.sleep(1000)').error.evalue)"
     waiting = start_python(code)
     eventually(lambda: status(kernel).status == "running")

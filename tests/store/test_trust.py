@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -165,6 +166,23 @@ def test_a_home_that_came_with_nothing_but_a_half_made_seal_is_refused(
     with pytest.raises(StoreFailed, match=FOREIGN):
         get_or_create("second")
     assert snapshot(clone) == before
+
+
+def test_a_home_that_nobody_goes_on_making_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "seal.1-abcdef.new").touch()
+    home, sleep, pauses = Home(str(tmp_path)), time.sleep, list[float]()
+
+    def count(seconds: float) -> None:
+        pauses.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", count)
+    for _ in range(2):
+        waited = pauses.copy()
+        with pytest.raises(StoreFailed, match="has no seal"):
+            home.open()
+    assert waited
+    assert pauses == waited
 
 
 def test_a_home_whose_making_was_cut_short_is_made(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

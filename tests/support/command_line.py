@@ -80,11 +80,9 @@ CTRL_C, CTRL_D, TAB = "\x03", "\x04", "\t"
 class Terminal:
     """A console in a terminal of its own, or IPython in one."""
 
-    def __init__(
-        self, name: str, *words: str, program: list[str] | None = None, settings: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, *words: str, program: list[str] | None = None, settings: dict[str, str] | None = None) -> None:
         env = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", **(settings or {})}
-        command, *arguments = program or [KERNELBOX, "console", name, *words]
+        command, *arguments = program or [KERNELBOX, "console", *words]
         self.child = pexpect.spawn(
             command, arguments, env=env, encoding="utf-8", timeout=DEADLINE, dimensions=(40, 120)
         )

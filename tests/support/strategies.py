@@ -178,6 +178,7 @@ def _by_annotation(text: SearchStrategy[str]) -> dict[str, SearchStrategy[Any]]:
         "int | None": st.none() | st.integers(),
         "list[str]": names,
         "dict[str, str]": st.dictionaries(text, text, max_size=3),
+        "dict[str, int]": st.dictionaries(text, st.integers()),
         "dict[str, float]": st.dictionaries(text, st.integers() | st.floats(allow_nan=False, allow_infinity=False)),
         "bytes": st.binary(max_size=40),
         "list[bytes]": st.lists(st.binary(max_size=40), max_size=3),

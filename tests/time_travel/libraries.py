@@ -93,10 +93,15 @@ CASES = {
 POLARS = "import polars as pl; pl.DataFrame({'a': [1, 2]}).lazy().select(pl.col('a').sum()).collect()"
 
 
+DUCKDB = "import duckdb; c = duckdb.connect(config={'threads': 3}); c.sql('select sum(range) from range(9)').fetchall()"
+
+
 def main(names: list[str]) -> None:
     for name in names:
         if name == "polars":
             check_polars()
+        elif name == "duckdb":
+            check_duckdb()
         else:
             check_equal([name])
         print(f"{name} passed", flush=True)
@@ -134,6 +139,20 @@ def check_polars() -> None:
         assert any("polars" in reason and "another kernel" in reason for reason in reasons), reasons
     assert run("polars", "pl.DataFrame({'a': [1, 2]})['a'].sum()") == "3"
     destroy("polars")
+
+
+def check_duckdb() -> None:
+    """DuckDB can be copied when its connections are closed."""
+    kernel = get_or_create("duckdb")
+    run("duckdb", DUCKDB)
+    for copy in (lambda: branch(kernel, "other"), lambda: checkpoint(kernel)):
+        reasons = refusal_of(copy)
+        assert any("duckdb" in reason and "close its connections" in reason for reason in reasons), reasons
+    run("duckdb", "c.close(); duckdb.default_connection().close()")
+    branch(kernel, "other")
+    for name in ("duckdb", "other"):
+        assert run(name, "duckdb.connect().sql('select 6 * 7').fetchall()") == "[(42,)]"
+        destroy(name)
 
 
 def refusal_of(copy: Callable[[], object]) -> list[str]:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.support.cells import is_running, run, value, wait_for_end
+from tests.support.cells import Running, is_running, run, value, wait_for_end
 
 from kernelbox import (
     InvalidInput,
@@ -122,6 +122,19 @@ def test_a_promoted_branch_takes_the_place_of_its_original(kernel: KernelRecord)
     wait_for_end(kernel.pid)
     assert good.pid is not None
     assert not is_running(good.pid)
+
+
+def test_a_running_cell_is_told_that_a_branch_took_the_place_of_its_kernel(kernel: KernelRecord) -> None:
+    checkpoint(kernel)
+    rollback(kernel)
+    copy = branch(kernel, f"{kernel.name}-b")
+    running = Running(kernel, "import time; print('on', flush=True); time.sleep(1000)").wait_for_output()
+    now = promote(copy)
+    result = running.result()
+    assert (result.state, result.restored_from, now.restored_from) == ("lost", None, None)
+    assert result.error is not None
+    assert f"its branch {copy.name!r} took its place" in result.error.evalue
+    assert "checkpoint" not in result.error.evalue
 
 
 def test_what_is_not_a_branch_cannot_be_promoted(kernel: KernelRecord) -> None:

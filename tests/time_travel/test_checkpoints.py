@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tests.support.cells import DEADLINE, Running, eventually, is_running, run, until_queued, value, wait_for_end
+from tests.support.store import start_python
 
 from kernelbox import (
     Checkpoint,
@@ -15,18 +19,23 @@ from kernelbox import (
     KernelBusy,
     KernelNotFound,
     KernelRecord,
+    branch,
     checkpoint,
     checkpoints,
     destroy,
     drop,
     execute,
+    get_or_create,
+    promote,
     restart,
     rollback,
     status,
 )
 from kernelbox.api._configured import kernels
-from kernelbox.host.process._process import children_of, parent_of
-from kernelbox.host.store._checkpoint_files import note_evicted, read_evicted
+from kernelbox.guest.birth._checkpoint_memory import note_evicted
+from kernelbox.host.engines.own._keeper_request import measure_checkpoints
+from kernelbox.host.process._process import children_of, is_spare, parent_of
+from kernelbox.host.store._checkpoint_files import read_evicted
 
 
 def test_a_rollback_sets_the_variables_back(kernel: KernelRecord) -> None:
@@ -116,6 +125,25 @@ def test_a_cell_that_waits_is_told_that_its_kernel_was_rolled_back(kernel: Kerne
     running.result()
 
 
+@pytest.mark.parametrize("then", ["rolled back", "promoted"])
+def test_a_client_that_comes_late_is_told_of_the_rollback_that_ended_its_cell(kernel: KernelRecord, then: str) -> None:
+    first, second = checkpoint(kernel), checkpoint(kernel)
+    copy = branch(kernel, f"{kernel.name}-b")
+    code = "from kernelbox import execute; told = execute({!r}, 'import time; time.sleep(1000)'); "
+    code += "print(told.state, told.ending, told.restored_from)"
+    client = start_python(code.format(kernel.name))
+    eventually(lambda: status(kernel).status == "running")
+    client.send_signal(signal.SIGSTOP)
+    rollback(kernel, first)
+    if then == "promoted":
+        promote(copy)
+    else:
+        rollback(kernel, second)
+    client.send_signal(signal.SIGCONT)
+    said, _ = client.communicate(timeout=DEADLINE)
+    assert said == "rolled back rolled back 1\n"
+
+
 def test_a_checkpoint_waits_for_the_running_cell(kernel: KernelRecord) -> None:
     running = Running(kernel, "print('on', flush=True)\nimport time; time.sleep(0.3); x = 1").wait_for_output()
     checkpoint(kernel)
@@ -186,11 +214,85 @@ def test_checkpoints_that_take_too_much_memory_are_dropped(
 ) -> None:
     monkeypatch.setenv("KERNELBOX_CHECKPOINT_MEMORY", "50MB")
     run(kernel, "data = bytearray(80_000_000)")
-    checkpoint(kernel)
+    first = checkpoint(kernel)
     run(kernel, "data[:] = b'x' * len(data)")
-    assert checkpoint(kernel).evicted == [1]
+    assert checkpoint(kernel).evicted == []  # its maker does not wait until all are measured
+    wait_for_end(first.pid)
     with pytest.raises(CheckpointNotFound, match="more than KERNELBOX_CHECKPOINT_MEMORY"):
         rollback(kernel, 1)
+    assert [(each.number, each.evicted) for each in checkpoints(kernel)] == [(2, [1])]
+    assert checkpoint(kernel).evicted == [1]
+
+
+@pytest.mark.slow
+def test_memory_that_only_checkpoints_share_counts_once(kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_CHECKPOINT_MEMORY", "100MB")
+    run(kernel, "data = bytearray(b'x') * 160_000_000")
+    made = [checkpoint(kernel) for _ in range(3)]
+    run(kernel, "del data")
+    checkpoint(kernel)
+    for each in made:  # none of the three has it alone
+        wait_for_end(each.pid)
+    (left,) = checkpoints(kernel)
+    assert (left.number, left.evicted) == (4, [1, 2, 3])
+
+
+@pytest.mark.slow
+def test_checkpoints_that_share_their_memory_with_the_kernel_stay(
+    kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_CHECKPOINT_MEMORY", "100MB")
+    run(kernel, "data = bytearray(b'x') * 160_000_000")
+    for _ in range(3):
+        checkpoint(kernel)
+    assert [each.number for each in checkpoints(kernel)] == [1, 2, 3]  # a list measures them, and keeps the limit
+
+
+def test_two_measurements_at_once_drop_one_checkpoint_for_one_excess(own_home: Path) -> None:
+    kernel = get_or_create("a")
+    assert kernel.pid is not None
+    run(kernel, "data = bytearray(40_000_000)")
+    made = []
+    for number in range(3):
+        run(kernel, f"data[:] = bytes([{number}]) * len(data)")
+        made.append(checkpoint(kernel))
+    keeper, directory = parent_of(kernel.pid), kernels().store.directory(kernel.kernel_id)
+    assert keeper is not None
+    eventually(lambda: all(map(_spares, made)))
+    before = children_of(keeper)
+
+    def measuring() -> list[int]:
+        return [pid for pid in children_of(keeper) if pid not in before and not is_spare(pid)]
+
+    with ThreadPoolExecutor() as pool, contextlib.ExitStack() as stopped:
+        for each in made:  # no measurement begins before they go on
+            os.kill(each.pid, signal.SIGSTOP)
+            stopped.callback(os.kill, each.pid, signal.SIGCONT)
+        waiting = [pool.submit(measure_checkpoints, directory, 60_000_000) for _ in range(2)]
+        eventually(lambda: len(measuring()) == 2)
+        both = measuring()
+        os.kill(keeper, signal.SIGSTOP)  # until it can be told of both
+        with contextlib.ExitStack() as go_on:
+            go_on.callback(os.kill, keeper, signal.SIGCONT)
+            stopped.close()
+            eventually(lambda: not any(map(is_running, both)))
+        for answer in waiting:
+            answer.result(timeout=DEADLINE)
+    assert [each.number for each in checkpoints(kernel)] == [2, 3]
+
+
+def test_a_rollback_to_a_checkpoint_that_ends_meanwhile_fails_at_once(kernel: KernelRecord, home: Path) -> None:
+    made = checkpoint(kernel)
+    eventually(lambda: len(_spares(made)) == 1)
+    for pid in (made.pid, *_spares(made)):
+        os.kill(pid, signal.SIGSTOP)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(rollback, kernel)
+        eventually(lambda: (home / "runtime" / kernel.kernel_id / "socket.unborn").exists())
+        os.kill(made.pid, signal.SIGKILL)
+        with pytest.raises(CheckpointNotFound):
+            waiting.result(timeout=20)
+    assert value(kernel, "1 + 1") == "2"
 
 
 def test_checkpoints_that_are_too_old_are_dropped_and_the_next_one_names_them(
@@ -255,8 +357,9 @@ def _spares(made: Checkpoint) -> list[int]:
 
 def test_the_list_of_dropped_checkpoints_keeps_the_last_ones_and_stays_small(kernel: KernelRecord) -> None:
     directory = kernels().store.directory(kernel.kernel_id)
-    for number in range(1, 2001):
-        note_evicted(directory, {number: "number"}, told=True)
+    with directory.open() as place:
+        for number in range(1, 2001):
+            note_evicted(place.fd, number, "number", told=True)
     noted = Path(directory.path_of("checkpoint-evicted"))
     assert noted.stat().st_size < 8192
     assert list(read_evicted(directory)) == list(range(1801, 2001))

@@ -7,7 +7,7 @@ import weakref
 from pathlib import Path
 
 import pytest
-from tests.support.cells import eventually, is_running, run, value
+from tests.support.cells import ask_to_end, eventually, is_running, run, value
 
 from kernelbox import KernelRecord, branch, checkpoint, destroy, get_or_create, rollback
 from kernelbox.guest.copies import _library_state
@@ -170,6 +170,18 @@ def test_a_socket_is_dead_in_a_copy_and_lives_in_the_original(here: KernelRecord
     assert value(here, "b.recv(1), a.send(b'y'), b.recv(1)") == "(b'x', 1, b'y')"
 
 
+def test_a_pipe_is_dead_in_a_branch_and_after_a_rollback_and_lives_in_the_original(here: KernelRecord) -> None:
+    dead = "import os\ntry: _ = os.write(w, b'z')\nexcept OSError as e: print(type(e).__name__)\nprint(os.read(r, 9))"
+    run(here, "import os; r, w = os.pipe(); _ = os.write(w, b'x')")
+    checkpoint(here)
+    copy = branch(here, "copy")
+    assert run(copy, dead).output == "BrokenPipeError\nb''\n"
+    run(copy, "os.close(r); os.close(w)")
+    assert value(here, "os.write(w, b'y'), os.read(r, 9)") == "(1, b'xy')"
+    rollback(here)
+    assert run(here, dead).output == "BrokenPipeError\nb''\n"
+
+
 def test_a_server_of_the_original_keeps_its_port_to_itself(here: KernelRecord) -> None:
     run(here, "import socket; s = socket.create_server(('127.0.0.1', 0)); s.settimeout(20); port = s.getsockname()[1]")
     copy = branch(here, "copy")
@@ -215,10 +227,10 @@ def test_only_the_original_runs_its_exit_functions(here: KernelRecord, tmp_path:
     run(here, "atexit.register(lambda: open('left', 'a').write('x'))")
     copy = branch(here, "copy")
     run(copy, "path = d.name")
-    destroy(copy)
+    ask_to_end(copy)
     assert value(here, "__import__('os').path.isdir(d.name)") == "True"
     assert not (tmp_path / "left").exists()
-    destroy(here)
+    ask_to_end(here)
     assert (tmp_path / "left").read_text() == "x"
 
 
@@ -269,5 +281,5 @@ def test_exit_functions_are_after_a_rollback_as_at_the_checkpoint(here: KernelRe
     run(here, register.format("after "))
     rollback(here)
     assert not (tmp_path / "left").exists()
-    destroy(here)
+    ask_to_end(here)
     assert (tmp_path / "left").read_text() == "before "

@@ -11,6 +11,7 @@ from types import FrameType
 
 import pytest
 from tests.support.cells import DEADLINE, eventually, parent_of, run, value, wait_for_end
+from tests.support.store import start_python
 
 from kernelbox import (
     CheckpointNotFound,
@@ -22,7 +23,9 @@ from kernelbox import (
     execute,
     get_or_create,
     list_kernels,
+    promote,
     rollback,
+    status,
 )
 from kernelbox.host.process._process import children_of, is_spare
 
@@ -93,9 +96,9 @@ def rubbish(home: Path) -> list[str]:
 
 
 def run_at_last(code: str) -> str | None:
-    """Runs a cell, again if it is told of a rollback that the keeper has finished meanwhile; returns its value."""
+    """Runs a cell, again if it is told of what the keeper has finished meanwhile; returns its value."""
     while not (told := execute("a", code, timeout=DEADLINE)).ok:
-        assert told.ending == "rolled back", told.text
+        assert told.ending == "rolled back" or "took its place" in told.text, told.text
     return told.return_value
 
 
@@ -112,6 +115,29 @@ def test_a_rollback_that_is_cut_short_loses_neither_kernel_nor_checkpoint(
         run_at_last("x = 2")
     assert run_at_last("x") == "1"
     assert rubbish(own_home) == []
+
+
+def test_a_rollback_that_is_cut_short_keeps_the_reason_of_the_one_before(pristine: KernelRecord, keeper: int) -> None:
+    checkpoint(pristine)
+    checkpoint(pristine)
+    code = "from kernelbox import execute; told = execute('a', 'import time; time.sleep(1000)'); "
+    client = start_python(code + "print(told.state, told.ending, told.restored_from)")
+    eventually(lambda: status("a").status == "running")
+    client.send_signal(signal.SIGSTOP)
+    rollback("a", 1)
+    assert not survives(lambda: rollback("a", 2), sys.maxsize, "identify")
+    eventually(lambda: len(kernels_of(keeper)) == 3)
+    client.send_signal(signal.SIGCONT)
+    said, _ = client.communicate(timeout=DEADLINE)
+    assert said == "rolled back rolled back 1\n"
+
+
+def test_a_process_that_outlives_a_rollback_cut_short_does_not_end_by_it(pristine: KernelRecord, keeper: int) -> None:
+    checkpoint(pristine)
+    assert not survives(lambda: rollback("a"), sys.maxsize, "identify")
+    eventually(lambda: len(kernels_of(keeper)) == 2)
+    told = execute("a", "import os; os.kill(os.getpid(), 9)", timeout=DEADLINE)
+    assert "killed by SIGKILL" in told.text
 
 
 @pytest.mark.slow
@@ -147,6 +173,23 @@ def test_a_branch_that_is_cut_short_is_a_kernel_or_none(pristine: KernelRecord, 
         for record in list_kernels():
             assert not record.alive or value(record.name, "x") == "1", step
         destroy("b")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begin", range(3))
+def test_a_promotion_that_is_cut_short_loses_nothing(
+    pristine: KernelRecord, keeper: int, own_home: Path, begin: int
+) -> None:
+    run(branch("a", "b"), "x = 2")
+    for step in steps_of(lambda: promote("b"), begin):
+        eventually(lambda: len(kernels_of(keeper)) == len([record for record in list_kernels() if record.alive]))
+        found = run_at_last("x")
+        assert found == "2" or (found == "1" and value("b", "x") == "2"), step
+        run_at_last("x = 1")
+        destroy("b")
+        run(branch("a", "b"), "x = 2")
+    assert run_at_last("x") == "2"
+    assert rubbish(own_home) == []
 
 
 @pytest.mark.slow

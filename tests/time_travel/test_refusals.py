@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
 from tests.support.cells import run, value
 
-from kernelbox import CannotCopy, KernelRecord, branch, checkpoint, checkpoints, get_or_create
+from kernelbox import CannotCopy, CodeExecutor, KernelRecord, branch, checkpoint, checkpoints, get_or_create
+from kernelbox.host._engines import engine_named
 
 OBSTACLES = {
     "a Python thread": (
@@ -24,6 +27,19 @@ OBSTACLES = {
         "t.db is open; close its connections",
     ),
 }
+
+# Puts a device where those of GPUs are. Only this kernel sees it, in a file system of its own.
+GPU = """
+import ctypes, os, stat
+system = ctypes.CDLL(None, use_errno=True)
+assert system.unshare(0x20000) == 0  # CLONE_NEWNS
+assert system.mount(b"", b"/", b"", 0x44000, None) == 0  # MS_REC | MS_PRIVATE
+assert system.mount(b"tmpfs", b"/dev", b"tmpfs", 0, None) == 0
+os.mkdir("/dev/dri")
+for path in ("/dev/null", "/dev/dri/renderD128"):
+    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+gpu = open("/dev/dri/renderD128")
+"""
 
 
 @pytest.mark.parametrize("what", OBSTACLES)
@@ -64,6 +80,36 @@ def test_a_thread_that_waits_for_work_of_the_event_loop_is_no_obstacle(kernel: K
     copy = branch(kernel, f"{kernel.name}-b")
     for each in (kernel, copy):
         assert value(each, "await asyncio.to_thread(lambda: x + 1)") == "6"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can make devices")
+def test_a_kernel_that_has_a_gpu_open_is_refused_by_name(kernel: KernelRecord) -> None:
+    run(kernel, GPU)
+    for copy in (lambda: checkpoint(kernel), lambda: branch(kernel, "other")):
+        with pytest.raises(CannotCopy, match="GPU device /dev/dri/renderD128 is open; use the GPU in another process"):
+            copy()
+    run(kernel, "gpu.close()")
+    assert value(branch(kernel, f"{kernel.name}-b"), "6 * 7") == "42"
+
+
+def test_guarded_kernels_are_refused_by_name(home: Path) -> None:
+    async def copy() -> None:
+        async with CodeExecutor(approve_shell_cmds=True, require_shell_escape=True) as executor:
+            with pytest.raises(CannotCopy, match="it is guarded"):
+                await executor.checkpoint()
+            with pytest.raises(CannotCopy, match="it is guarded"):
+                await executor.branch("other")
+            assert (await executor.execute("6 * 7")).return_value == "42"
+
+    asyncio.run(copy())
+
+
+def test_kernels_in_srt_are_refused_by_name(kernel: KernelRecord) -> None:
+    in_srt = KernelRecord(**{**kernel.to_dict(), "sandbox": "srt"})  # srt itself does not run as the superuser
+    for is_branch in (False, True):
+        (reason,) = engine_named("kernelbox").find_refusals(in_srt, branch=is_branch)
+        assert "srt" in reason
+        assert "use the native sandbox" in reason
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ipykernel") is None, reason="needs ipykernel")

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import Text, any_text, circular, doubling, endless, hostile_values, nested, untimed
 
-from kernelbox.wire._bounded import bound
 from kernelbox.wire._bundle import build_display
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Display
+from kernelbox.wire._output_limit import bound
 
 MEGABYTE = 1024 * 1024
 PNG = b"\x89PNG\r\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelbox.wire import _bounded, _bundle, _framing, _json, _schema
+from kernelbox.wire import _bundle, _framing, _json, _output_limit, _schema
 from kernelbox.wire.results import _transcript
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "errors-and-timeouts.md"
@@ -18,7 +18,7 @@ def mib(size: int) -> str:
 
 ROWS = {
     "`outputs`": f"the first and the last {_transcript._ITEMS}; {mib(_transcript.ROOM)} of memory",
-    "`return_value`": f"{_bounded.WHOLE_VALUE:,} characters or the limit, whichever is more, and never more than "
+    "`return_value`": f"{_output_limit.WHOLE_VALUE:,} characters or the limit, whichever is more, and never more than "
     f"{_bundle._LONGEST_TEXT:,}",
     "an error": f"never more than {_schema.MAX_ERROR:,} characters each",
     "one display": f"{_schema.MAX_MIME_TYPES} MIME types, {_bundle._TEXT_ROOM:,} characters, {_json.MAX_VALUES:,} JSON "

@@ -7,6 +7,7 @@ import copy
 import io
 import json
 import pickle
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -299,6 +300,17 @@ def test_frames_of_libraries_give_way_to_the_users_own() -> None:
     assert "----> 1 f()" in short
     assert "File /home/me/own.py:3, in g()" in short
     assert short.endswith("KeyError: 'b'")
+
+
+@pytest.mark.parametrize("budget", [100, 150, 400, 2000])
+@pytest.mark.parametrize("tail", ["z" * 5000, "\n".join(map(str, range(1000))), "end"])
+def test_a_text_that_was_cut_before_has_one_cut_and_its_whole_size(tail: str, budget: int) -> None:
+    text = f"{'first line'.ljust(5000, 'a')}\n[… 90,000 characters cut …]\n{tail}"
+    short = shorten(text, budget)
+    assert len(short) <= budget
+    assert short.startswith("first line")
+    assert short.endswith(tail[-3:])
+    assert re.findall(r"\[… .*? …\]", short) == [f"[… {95_000 + len(tail):,} characters in all, the middle was cut …]"]
 
 
 def test_the_notice_says_where_the_rest_is() -> None:

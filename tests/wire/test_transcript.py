@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.support.cells import kept_bytes
 from tests.support.strategies import any_text, untimed
 
-from kernelbox.wire._bounded import bound
 from kernelbox.wire._messages import Clear, Display, Output
+from kernelbox.wire._output_limit import bound
 from kernelbox.wire._results import ErrorInfo, OutputItem
 from kernelbox.wire.results._transcript import Transcript
 
@@ -309,6 +309,20 @@ def test_an_output_above_the_limit_is_cut_everywhere_it_is_kept_and_said_to_be()
         assert text is not None
         assert len(text) <= 1000
         assert "characters cut" in text
+
+
+@pytest.mark.parametrize("kind", ["execute_result", "display_data", "error", "updated"])
+def test_text_says_once_how_much_of_a_long_output_was_cut(kind: str) -> None:
+    transcript, long = Transcript(1000), "x" * 5000
+    write(transcript, "begun\n")
+    if kind == "error":
+        transcript.add_error(ErrorInfo("E", "long", [bound(long, 1000)]), by_cell=True)  # the guest cuts it
+    elif kind == "updated":
+        show(transcript, "short", display_id="d")
+        show(transcript, long, kind="update_display_data", display_id="d")
+    else:
+        show(transcript, long, kind=kind)
+    assert transcript.text == bound(f"begun\n{long}\n", 1000).rstrip()
 
 
 def test_error_output_above_the_limit_is_said_to_be_cut_too() -> None:

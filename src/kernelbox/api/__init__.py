@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.api._sync import destroy, execute, execute_with_retry, get_or_create
 
-# What KernelBox 0.1 had under this path; the command line imports this package, and must not pay for all of it.
+# What KernelBox 0.1 had at this path, loaded when it is used: the command line imports this package and needs little.
 __all__ = ["destroy", "execute", "execute_with_retry", "get_or_create"]
 
 

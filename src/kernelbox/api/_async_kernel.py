@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 class AsyncKernel(KernelObject["AsyncApprove"]):
     """A kernel that holds variables and runs cells one at a time: the one called `name`, or a private one.
 
-    It is opened by `async with`, by `start`, or by its first cell. All else is as `Kernel` has it. Cancelling a task
-    that awaits a cell interrupts the cell; the variables stay.
+    It is opened by `async with`, by `start`, or by its first cell. Everything else works as in `Kernel`. Cancelling a
+    task that awaits a cell interrupts the cell; the variables stay.
     """
 
     __slots__ = ("_kernels", "_starting")
@@ -86,7 +86,7 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
         return self._adopt(await in_thread(self._here.look, self.name))
 
     async def interrupt(self) -> bool:
-        """Interrupts what the kernel is running; returns whether there was anything, and it was reached."""
+        """Interrupts what the kernel is running; returns whether something was interrupted."""
         return await self._kernels.interrupt(self._open_name())
 
     async def restart(self) -> Self:
@@ -167,7 +167,7 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
     ) -> ExecutionResult:
         """Runs code until it succeeds, asking `on_error(result, attempt)` for new code after each failure.
 
-        None from it means the same code again. After `max_attempts` failures the status is max_attempts_exceeded.
+        If it returns None, the same code runs again. After `max_attempts` failures the status is max_attempts_exceeded.
         """
         steps = attempts(code, check_attempts(on_error, max_attempts, self._here.config.max_retries))
         step = next(steps)
@@ -198,7 +198,7 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
     # -- looking ---------------------------------------------------------------------------------------------
 
     async def variables(self) -> list[Variable]:
-        """Returns what lives in the kernel, by name."""
+        """Returns the variables of the kernel, by name."""
         return read_variables(self.name, await self._ask("variables", {}))
 
     async def complete(self, code: str, cursor_pos: int | None = None) -> list[str]:
@@ -248,8 +248,8 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
     ) -> Self | list[Self]:
         """Copies the live kernel, with all its variables, into a kernel of its own; with `names`, into several.
 
-        A running cell is waited for, at most `timeout` seconds; then KernelBusy is raised. Random numbers begin anew
-        in a branch, unless `reseed` is False. Raises CannotCopy if something in the kernel cannot be copied.
+        A running cell is waited for, at most `timeout` seconds; then KernelBusy is raised. A branch has new random
+        numbers, unless `reseed` is False. Raises CannotCopy if something in the kernel cannot be copied.
         """
         records = await in_thread(self._make_branches, name, names, reseed, timeout, undo=self._undo_branches)
         made = [self._object_of(record) for record in records]
@@ -270,20 +270,20 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
         return await in_thread(self._find_checkpoints)
 
     async def rollback(self, to: Checkpoint | int | str | None = None) -> Self:
-        """Goes back to a checkpoint, a number or a label; without, to the last one. Raises CheckpointNotFound.
+        """Rolls back to a checkpoint, by number or label, or to the last one. Raises CheckpointNotFound.
 
         A running cell is ended, and its result says why. Files are not undone. The checkpoint can be used again.
         """
         return await in_thread(self._set_back, to)
 
     async def drop(self, checkpoint: Checkpoint | int | str) -> bool:
-        """Ends a checkpoint, and gives its memory back; returns whether it was there."""
+        """Ends a checkpoint and frees its memory; returns whether it existed."""
         return await in_thread(self._drop_checkpoint, checkpoint)
 
     async def promote(self, *, timeout: float | None = None) -> Self:  # noqa: ASYNC109  # as above
-        """Puts this branch in the place of its original, which keeps its name and id, and returns that.
+        """Replaces the original by this branch, and returns the original, which keeps its name and id.
 
-        The branch is gone then, and so are the variables of the original. Errors are those of `branch`.
+        The branch no longer exists then, and the variables of the original are lost. Errors are those of `branch`.
         """
         return self._object_of(await in_thread(self._take_place, timeout))
 

@@ -40,9 +40,9 @@ def branch(
 ) -> Kernel | list[Kernel]:
     """Copies a live kernel, with all its variables, into a kernel of its own; with `names`, into several.
 
-    The original goes on as if nothing had happened. A copy is made between cells: one that runs is waited for, at most
-    `timeout` seconds (by default KERNELBOX_EXECUTION_TIMEOUT), then KernelBusy is raised. Random numbers begin anew in
-    a branch, unless `reseed` is False. Raises CannotCopy if something in the kernel cannot be copied.
+    The original continues unchanged. A copy is made between cells: a running cell is waited for, at most `timeout`
+    seconds (by default KERNELBOX_EXECUTION_TIMEOUT), then KernelBusy is raised. A branch has new random numbers, unless
+    `reseed` is False. Raises CannotCopy if something in the kernel cannot be copied.
     """
     here, wanted = kernels(), _time_travel.choose_names(name, names)
     made = _time_travel.branch(here, _key(kernel), wanted, reseed=reseed, timeout=timeout)
@@ -52,7 +52,7 @@ def branch(
 
 @suggest_arguments
 def checkpoint(kernel: KernelRecord | str, label: str | None = None, *, timeout: float | None = None) -> Checkpoint:
-    """Freezes a copy of a live kernel, to which `rollback` sets it back, and which it comes back to if it dies.
+    """Freezes a copy of a live kernel. `rollback` returns the kernel to it, and so does a death of the kernel.
 
     It takes only the memory that the kernel changes afterwards. KERNELBOX_CHECKPOINTS and two more variables say how
     many are kept; `evicted` in the checkpoint are those that were dropped for it. `timeout` and errors are those of
@@ -68,7 +68,7 @@ def checkpoints(kernel: KernelRecord | str) -> list[Checkpoint]:
 
 @suggest_arguments
 def rollback(kernel: KernelRecord | str, to: Checkpoint | int | str | None = None) -> Kernel:
-    """Sets a kernel back to a checkpoint, a number or a label; without, to the last one. Name and id stay the same.
+    """Rolls a kernel back to a checkpoint, by number or label, or to the last one. Name and id stay the same.
 
     A running cell is ended, and its result says why. The checkpoint can be used again. Files are not undone. Raises
     CheckpointNotFound.
@@ -78,7 +78,7 @@ def rollback(kernel: KernelRecord | str, to: Checkpoint | int | str | None = Non
 
 
 def drop(checkpoint: Checkpoint) -> bool:
-    """Ends a checkpoint, and gives its memory back; returns whether it was there."""
+    """Ends a checkpoint and frees its memory; returns whether it existed."""
     if not isinstance(checkpoint, Checkpoint):
         raise InvalidInput("the checkpoint", checkpoint, "use what checkpoint() or checkpoints() returned")
     return _time_travel.drop(kernels(), checkpoint.kernel_id, checkpoint.number)
@@ -86,9 +86,10 @@ def drop(checkpoint: Checkpoint) -> bool:
 
 @suggest_arguments
 def promote(kernel: KernelRecord | str, *, timeout: float | None = None) -> Kernel:
-    """Puts a branch in the place of the kernel that it is a branch of, which keeps its name and id.
+    """Replaces a kernel by a branch of it. The kernel keeps its name and id.
 
-    The branch itself is gone then. The variables of the original are lost. `timeout` and errors are those of `branch`.
+    The branch itself no longer exists then. The variables of the original are lost. `timeout` and errors are those of
+    `branch`.
     """
     here = kernels()
     return Kernel.of(here, _time_travel.promote(here, _key(kernel), timeout=timeout), NO_OPTIONS)

@@ -62,7 +62,7 @@ class CodeExecutor(Handle):
     """Runs code in a kernel whose variables last from call to call: a private one, or the kernel called `name`.
 
     Calls queue: one cell runs at a time, in the order of the calls. See docs/streaming-and-approvals.md. With `sandbox`
-    the kernel is confined, by the rules of `sandbox_config` if that is given, and at `sandbox_level` "srt" inside of
+    the kernel is confined, by the rules of `sandbox_config` if that is given, and at `sandbox_level` "srt" inside
     sandbox-runtime: see docs/sandbox.md. With `ipybox` cells end as they do there: the result of one that was cancelled
     is empty, and waiting for approvals counts against no timeout.
     """
@@ -170,7 +170,7 @@ class CodeExecutor(Handle):
         return self._executor.cancel()
 
     async def variables(self, timeout: float | None = 10) -> list[Variable]:  # noqa: ASYNC109  # ipybox's way to say it
-        """Returns what lives in the kernel, by name: 10,000 variables at most."""
+        """Returns the variables of the kernel, by name; 10,000 at most."""
         return await self._executor.variables(check_seconds("timeout", timeout))
 
     # -- copies ----------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class CodeExecutor(Handle):
         return await self._executor.between_cells(checkpoints)
 
     async def rollback(self, to: Checkpoint | int | str | None = None) -> None:
-        """Goes back to a checkpoint, a number or a label; without, to the last one. Raises CheckpointNotFound.
+        """Rolls back to a checkpoint, by number or label, or to the last one. Raises CheckpointNotFound.
 
         A running cell fails, and its error says why. Files are not undone. The checkpoint can be used again.
         """
@@ -256,7 +256,7 @@ class CodeExecutor(Handle):
         await self._executor.set_back(lambda here, kernel_id: rollback(here, kernel_id, to))
 
     async def drop(self, checkpoint: Checkpoint | int | str) -> bool:
-        """Ends a checkpoint, and gives its memory back; returns whether it was there."""
+        """Ends a checkpoint and frees its memory; returns whether it existed."""
         from kernelbox.core._time_travel import choose_number, drop
 
         def end(here: Kernels, kernel_id: str) -> bool:
@@ -266,7 +266,7 @@ class CodeExecutor(Handle):
         return await self._executor.between_cells(end)
 
     async def promote(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as above
-        """Puts this branch in the place of its original, whose executor goes on with it, and stops this executor."""
+        """Replaces the original, whose executor continues with it, by this branch, and stops this executor."""
         from kernelbox.core._time_travel import promote
 
         await self._executor.between_cells(lambda here, kernel_id: promote(here, kernel_id, timeout=timeout))
@@ -313,9 +313,9 @@ class CodeExecutor(Handle):
     ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | ToolEvent | CodeExecutionResult, None]:
         """Runs code and yields approval requests, with `chunks` also text and ToolEvents, and the result last.
 
-        Leaving the loop interrupts the cell. A `timeout` that is passed counts all the time there is, waiting for
-        approvals included unless `exclude_approval_wait` is set; the default does not count that wait. Raises as
-        `execute` does; its limit is the result's, chunks have none.
+        Leaving the loop interrupts the cell. A `timeout` includes the time spent waiting for approvals, unless
+        `exclude_approval_wait` is set; the default timeout does not. Raises as `execute` does; its limit is the
+        result's, chunks have none.
         """
         stop_clock = exclude_approval_wait or self.ipybox or timeout is _DEFAULT_TIMEOUT
         options = self._cell_options(language, timeout, output_char_limit, budget, stop_clock=stop_clock)

@@ -1,4 +1,4 @@
-"""Jobs: cells that run while the caller does something else, in both colours.
+"""Jobs: cells that run while the caller does something else, for blocking and asynchronous code.
 
 MCP's jobs are in `shells/_asyncio_cell_job.py`, and HTTP's, which outlive their server, in `server/jobs/`.
 """
@@ -174,7 +174,7 @@ def _wait(work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
 
 
 def _in_thread(approve: Approve) -> AsyncApprove:
-    """Has a function that may block answer the requests of a job, in a thread."""
+    """Makes a function that may block answer the requests of a job, in a thread."""
 
     async def ask(request: ApprovalRequest) -> bool | str | None:
         shown = SyncApprovalRequest(request.server_name, request.tool_name, request.tool_args, id=request.id)

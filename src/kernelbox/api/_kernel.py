@@ -42,7 +42,7 @@ class Kernel(KernelObject["Approve"]):
     `cwd` to `python` describe the kernel as in `get_or_create`. `timeout` to `budget` are defaults
     for its cells.
 
-    The object goes by the name. A kernel that died reports that once; the next cell opens a fresh one.
+    The object finds its kernel by name. A death is reported once; the next cell opens a fresh kernel.
     """
 
     __slots__ = ()
@@ -85,7 +85,7 @@ class Kernel(KernelObject["Approve"]):
         return self._adopt(self._here.look(self.name))
 
     def interrupt(self) -> bool:
-        """Interrupts what the kernel is running; returns whether there was anything, and it was reached."""
+        """Interrupts what the kernel is running; returns whether something was interrupted."""
         return self._here.interrupt(self._open_name())
 
     def restart(self) -> Self:
@@ -165,7 +165,7 @@ class Kernel(KernelObject["Approve"]):
     ) -> ExecutionResult:
         """Runs code until it succeeds, asking `on_error(result, attempt)` for new code after each failure.
 
-        None from it means the same code again. After `max_attempts` failures the status is max_attempts_exceeded.
+        If it returns None, the same code runs again. After `max_attempts` failures the status is max_attempts_exceeded.
         """
         allowed = check_attempts(on_error, max_attempts, self._here.config.max_retries)
 
@@ -185,7 +185,7 @@ class Kernel(KernelObject["Approve"]):
     # -- looking ---------------------------------------------------------------------------------------------
 
     def variables(self) -> list[Variable]:
-        """Returns what lives in the kernel, by name."""
+        """Returns the variables of the kernel, by name."""
         return read_variables(self.name, self._ask("variables", {}))
 
     def complete(self, code: str, cursor_pos: int | None = None) -> list[str]:
@@ -223,8 +223,8 @@ class Kernel(KernelObject["Approve"]):
     ) -> Self | list[Self]:
         """Copies the live kernel, with all its variables, into a kernel of its own; with `names`, into several.
 
-        A running cell is waited for, at most `timeout` seconds; then KernelBusy is raised. Random numbers begin anew
-        in a branch, unless `reseed` is False. Raises CannotCopy if something in the kernel cannot be copied.
+        A running cell is waited for, at most `timeout` seconds; then KernelBusy is raised. A branch has new random
+        numbers, unless `reseed` is False. Raises CannotCopy if something in the kernel cannot be copied.
         """
         made = [self._object_of(record) for record in self._make_branches(name, names, reseed, timeout)]
         return made if name is None else made[0]
@@ -239,20 +239,20 @@ class Kernel(KernelObject["Approve"]):
         return self._find_checkpoints()
 
     def rollback(self, to: Checkpoint | int | str | None = None) -> Self:
-        """Goes back to a checkpoint, a number or a label; without, to the last one. Raises CheckpointNotFound.
+        """Rolls back to a checkpoint, by number or label, or to the last one. Raises CheckpointNotFound.
 
         A running cell is ended, and its result says why. Files are not undone. The checkpoint can be used again.
         """
         return self._set_back(to)
 
     def drop(self, checkpoint: Checkpoint | int | str) -> bool:
-        """Ends a checkpoint, and gives its memory back; returns whether it was there."""
+        """Ends a checkpoint and frees its memory; returns whether it existed."""
         return self._drop_checkpoint(checkpoint)
 
     def promote(self, *, timeout: float | None = None) -> Self:
-        """Puts this branch in the place of its original, which keeps its name and id, and returns that.
+        """Replaces the original by this branch, and returns the original, which keeps its name and id.
 
-        The branch is gone then, and so are the variables of the original. Errors are those of `branch`.
+        The branch no longer exists then, and the variables of the original are lost. Errors are those of `branch`.
         """
         return self._object_of(self._take_place(timeout))
 

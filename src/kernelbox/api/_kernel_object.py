@@ -88,7 +88,7 @@ class KernelObject(KernelRecord, Generic[Answerer]):
         defaults = CellDefaults(timeout, images_dir, policy, output_char_limit, budget, choose_tools(tools))
         self._take(kernels(), name, options, defaults, destroy=destroy)
         self._approve = check_approve(approve)
-        # What cannot be used is refused before a kernel is opened.
+        # Options that cannot be used are rejected before a kernel is opened.
         self._cell_options("python", None, asks=approve is not None)
         self._reach()
         self._open()

@@ -1,4 +1,4 @@
-"""Pools: several private kernels that share out a batch of cells, in both colours."""
+"""Pools: several private kernels that share out a batch of cells, for blocking and asynchronous code."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def get_or_create(
     must not outlive this process. `limits` is what the kernel may use, such as `{"memory": "512MB"}`: see `Limits`.
     With `sandbox` a new kernel is confined before it runs any code: True for the default (it can write its working
     directory and has no network), the path of a configuration file, or a dict of what would be in one; it raises
-    StartFailed where that cannot be done. `sandbox_level="srt"` has it confined by sandbox-runtime as well, whose proxy
+    StartFailed where that cannot be done. `sandbox_level="srt"` confines it by sandbox-runtime as well, whose proxy
     lets it reach the domains that the configuration allows. See docs/sandbox.md. `python` is the interpreter that a new
     kernel runs in: a path, an environment's directory, a version such as "3.12", or "project". With
     `requirements` kernelbox makes an environment of it, once, and `progress` is called with each line of the installer.
@@ -84,10 +84,10 @@ def execute(
 ) -> ExecutionResult:
     """Runs code in a kernel and returns the result; errors of the code are in the result and are not raised.
 
-    `kernel` is a record, an id or a name; an unknown name opens a kernel. `timeout` is in seconds; None, 0 and
-    less stand for KERNELBOX_EXECUTION_TIMEOUT. With `approve`, shell commands are held until it has been called with a
-    SyncApprovalRequest: True from it accepts, a string rejects with that reason, anything else rejects. The rules of
-    a `policy` decide first; with a policy and no `approve`, what would be asked is rejected. `output_char_limit` is how
+    `kernel` is a record, an id or a name; an unknown name opens a kernel. `timeout` is in seconds; None or 0
+    means KERNELBOX_EXECUTION_TIMEOUT. With `approve`, shell commands are held until it has been called with a
+    SyncApprovalRequest: True from it accepts, a string rejects with that reason, anything else rejects. The rules of a
+    `policy` decide first; with a policy and no `approve`, what would be asked is rejected. `output_char_limit` is how
     many characters are kept of each text, 0 for all; it defaults to KERNELBOX_OUTPUT_CHAR_LIMIT. `budget` is how many
     characters the result's `text` may have: what tells a model most is kept.
     """
@@ -145,8 +145,8 @@ def execute_with_retry(
 ) -> ExecutionResult:
     """Runs code until it succeeds, asking `on_error_fn(result, attempt)` for new code after each failure.
 
-    None from it means the same code again. After `max_attempts` failures (None or 0: KERNELBOX_MAX_RETRIES) the status
-    is max_attempts_exceeded. A kernel that an attempt ends is restarted for the next; one that was destroyed
+    If it returns None, the same code runs again. After `max_attempts` failures (None or 0: KERNELBOX_MAX_RETRIES) the
+    status is max_attempts_exceeded. A kernel that an attempt ends is restarted for the next; one that was destroyed
     meanwhile is not, if `kernel` is its record or id: its result is returned at once.
     """
     from kernelbox.core.cells._attempts import attempts, check_attempts, run_attempts
@@ -170,7 +170,7 @@ def _can_go_on(kernel: KernelRecord | str) -> bool:
 
 
 def interrupt(kernel: KernelRecord | str) -> bool:
-    """Interrupts what a kernel is running; returns whether there was anything, and it was reached."""
+    """Interrupts what a kernel is running; returns whether something was interrupted."""
     return kernels().interrupt(_key(kernel))
 
 

@@ -1,8 +1,8 @@
 """Where cells of sandboxed kernels can write, by the records that this process has read: nothing there is trusted.
 
 A program that runs where its kernels work has that directory on `sys.path`, and libraries are imported when they are
-first used. A cell that leaves a `logging.py` there must not have it run outside. So code that lies where cells cannot
-write imports from there too, as long as the module exists; kernelbox imports from nowhere else.
+first used. If a cell leaves a `logging.py` there, it must not run outside the sandbox. So code in a place that cells
+cannot write imports from such places first; kernelbox imports from nowhere else.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _places: dict[str, frozenset[str]] = {}
 
 
 def note_places(paths: Iterable[str], kept: Iterable[str] = ()) -> None:
-    """Takes down directories that cells can write; from the first one on, imports are guarded.
+    """Notes directories that cells can write. Once there is one, imports are guarded.
 
     `kept` is what is read-only for these cells. If others can write to the same directory, only what is kept from all
     of them counts.
@@ -45,9 +45,9 @@ def note_places(paths: Iterable[str], kept: Iterable[str] = ()) -> None:
 
 
 def can_cells_write(path: str) -> bool:
-    """Tells whether cells may have made or changed what is at a path: the interpreter and kernelbox are kept from them.
+    """Tells whether cells may have made or changed a path. They cannot change the interpreter or kernelbox.
 
-    A link in such a directory is a cell's too, wherever it leads.
+    A link in such a directory counts as made by a cell, wherever it leads.
     """
     return bool(_places) and any(_is_theirs(place) for place in (os.path.realpath(path), _real_parent(path)))
 
@@ -73,7 +73,7 @@ def first_planted_link(path: str) -> str | None:
 
 
 def _read_all_records() -> None:
-    """Has the stores of this process read the records that they do not know yet: that notes the places of cells."""
+    """Makes the stores of this process read records that are new to them, which notes where cells can write."""
     for known in stores[:]:
         with contextlib.suppress(KernelBoxError, OSError):  # a store that cannot be read says so when it is used
             if (store := known()) is not None:
@@ -103,7 +103,7 @@ def _safe_entries(path: tuple[str, ...], cwd: str, *_known: tuple[str, frozenset
 
 
 class _Guard:
-    """Finds modules as Python does, but for code that cells cannot write first, or only, where they cannot write."""
+    """Finds modules as Python does. Code that cells cannot write looks first, or only, where they cannot write."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -123,7 +123,7 @@ class _Guard:
 
 
 def _importer(frame: FrameType | None) -> Literal["user", "kernelbox", "library"]:
-    """Tells whose code imports: that which lies where cells write is the user's, and finds what lies beside it.
+    """Tells whose code imports. Code in a place that cells can write is the user's, and finds what is beside it.
 
     A library that is being imported, or called, by kernelbox imports for kernelbox.
     """

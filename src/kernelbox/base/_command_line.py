@@ -24,7 +24,7 @@ def add_sandbox_options(parser: ArgumentParser, whom: str) -> None:
     parser.add_argument(
         "--sandbox-level",
         choices=["native", "srt"],
-        help="how it is made: by kernelbox alone, or inside of sandbox-runtime (native); needs --sandbox",
+        help="what makes it: kernelbox alone, or sandbox-runtime as well (native); needs --sandbox",
     )
 
 

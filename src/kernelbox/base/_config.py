@@ -281,7 +281,7 @@ FORMAT_VARIABLE = "KERNELBOX_FORMAT"
 
 
 def wanted_format() -> str:
-    """Returns what KERNELBOX_FORMAT asks for: text, json, or "" for whatever suits stdout."""
+    """Returns what KERNELBOX_FORMAT asks for: text, json, or "" to let stdout decide."""
     wanted = os.environ.get(FORMAT_VARIABLE, "")
     if wanted not in ("", "text", "json"):
         raise InvalidInput(FORMAT_VARIABLE, wanted, "use text or json")

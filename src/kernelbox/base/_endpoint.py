@@ -26,7 +26,7 @@ def check_token(secret: str, name: str = "a token") -> str:
     """Returns a token; raises InvalidInput for one that can be guessed or cannot be sent in a header."""
     if len(secret) < _SHORTEST_TOKEN or not secret.isascii() or not secret.isprintable() or " " in secret:
         raise InvalidInput.saying(
-            f"{name} needs {_SHORTEST_TOKEN} or more letters, digits or signs of ASCII, without blanks; "
+            f"{name} needs {_SHORTEST_TOKEN} or more ASCII letters, digits or punctuation, without spaces; "
             "`openssl rand -hex 24` makes a good one"
         )
     return secret

@@ -68,7 +68,7 @@ class KernelNotFound(KernelBoxError, LookupError):
 class KernelExists(KernelBoxError, FileExistsError):
     """Raised when the name of a new kernel belongs to a live one, or when the live one has other options.
 
-    Also when it is to follow a `dead` one with fewer walls: the name keeps those until it is destroyed.
+    Also raised when a kernel would follow a `dead` one with weaker walls: a name keeps them until it is destroyed.
     """
 
     def __init__(self, name: str, differences: Sequence[str] = (), *, dead: bool = False) -> None:
@@ -99,7 +99,7 @@ class KernelBusy(KernelBoxError, TimeoutError):
 
 
 class CannotCopy(KernelBoxError, RuntimeError):
-    """Raised when a live kernel cannot be branched, checkpointed or rolled back; it goes on as it was.
+    """Raised when a live kernel cannot be branched, checkpointed or rolled back; it continues unchanged.
 
     `reasons` are sentences: what is in the way, and what to do about it.
     """
@@ -204,16 +204,29 @@ class MissingExtra(KernelBoxError, ImportError):
     """Raised by a part of kernelbox that needs packages beyond the default install; `extra` names what to install."""
 
     def __init__(self, extra: str, purpose: str, lacking: str) -> None:
-        super().__init__(f"{purpose} need more packages ({lacking} is missing): pip install 'kernelbox[{extra}]'")
+        wanted = f"{installer()} 'kernelbox[{extra}]'"
+        super().__init__(f"{purpose} need more packages ({lacking} is missing): {wanted}")
         self.extra = extra
 
     @classmethod
     def of_framework(cls, package: str, lacking: str) -> MissingExtra:
         """Makes one for an integration whose framework is not installed."""
         exc = cls.__new__(cls)
-        exc.args = (f"this integration needs {package} ({lacking} is missing): pip install {package}",)
+        exc.args = (f"this integration needs {package} ({lacking} is missing): {installer()} {package}",)
         exc.extra = package
         return exc
+
+
+def installer() -> str:
+    """Returns the command that installs packages for this interpreter: environments that uv has made have no pip."""
+    import sys
+    from importlib.util import find_spec
+    from shutil import which
+
+    pip = f"{sys.executable} -m pip install"
+    if find_spec("pip") is not None:
+        return pip
+    return f"uv pip install --python {sys.executable}" if which("uv") else f"{sys.executable} -m ensurepip && {pip}"
 
 
 def attach_attempts(exc: BaseException, attempts: list[AttemptSnapshot]) -> None:

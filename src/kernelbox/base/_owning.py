@@ -1,4 +1,4 @@
-"""What there is only one of: handles, whose copy is the same handle, and owners of descriptors, which have no copy.
+"""Objects that exist once: handles, whose copy is the same handle, and owners of descriptors, which cannot be copied.
 
 Programs copy objects without asking: agent frameworks deep-copy the tools that hold them. A copy of an owner would
 close the descriptors of the original, and later those of other files that got the same numbers.
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Handle:
-    """Stands for something that lives: `copy` and `deepcopy` return the same handle, and it cannot be pickled."""
+    """A handle to something alive: `copy` and `deepcopy` return the same handle, and it cannot be pickled."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ class Handle:
 
 
 class Owner:
-    """Has descriptors to close: it cannot be copied or pickled, since each descriptor is closed once."""
+    """Owns descriptors. It cannot be copied or pickled, because each descriptor must be closed once."""
 
     __slots__ = ()
 

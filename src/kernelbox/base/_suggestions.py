@@ -21,7 +21,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def suggest_arguments(function: F) -> F:
-    """Has a call with a misspelled keyword argument raise a TypeError that names the right one.
+    """Makes a call with a misspelled keyword argument raise a TypeError that names the right one.
 
     Python 3.13 does this itself.
     """
@@ -54,7 +54,7 @@ def _suggest(function: Callable[..., Any], exc: TypeError, named: dict[str, obje
     sentence = str(exc)
     wrong = [name for name in named if f"unexpected keyword argument {name!r}" in sentence]
     if exc.__traceback__.tb_next is not None or not wrong or "did you mean" in sentence.lower():
-        return  # it was raised inside of the function, or says all
+        return  # it was raised inside the function, or already says it
     code = function.__code__
     question = did_you_mean(wrong[0], code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
     if question:

@@ -204,7 +204,12 @@ COMMANDS = (
         "_jupyter:export",
         ("kernelbox export demo > demo.ipynb",),
     ),
-    Command("console", "talk to a kernel in a terminal", "_open_console:run", ("kernelbox console demo",)),
+    Command(
+        "console",
+        "talk to a kernel in a terminal",
+        "_open_console:run",
+        ("kernelbox console", "kernelbox console demo"),
+    ),
     Command(
         "mcp",
         "serve kernels to an MCP client, such as Claude Code, Cursor or VS Code",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kernelbox.cli._command_table import Command
 
-# Help is as wide as documentation shows it, whatever the terminal; asking the terminal would import shutil.
+# Help is as wide as the documentation shows it. Asking the terminal for its width would import shutil.
 _WIDTH = 100
 
 
@@ -270,7 +270,7 @@ def _export(parser: Parser) -> None:
 
 
 def _console(parser: Parser) -> None:
-    parser.add_argument("name", help="the kernel's name; a new name opens one")
+    parser.add_argument("name", nargs="?", default="console", help="the kernel's name (console); a new name opens one")
     _walls(parser, "a limit of the kernel that a new name opens, such as memory=512MB; may be repeated")
 
 

@@ -83,7 +83,7 @@ class CellOptions:
     def conclude(self, result: ExecutionResult, kernel: KernelHandle, images: ImageFiles | None) -> None:
         """Gives a result its kernel and images, and a text that fits the budget."""
         record = kernel.record
-        result.kernel_id, result.name = record.kernel_id, record.name
+        result.kernel_id, result.name, result.home = record.kernel_id, record.name, kernel.config.home
         if record.kernel_id in kernel.openings:
             kernel.openings.discard(record.kernel_id)
             result.opened = True

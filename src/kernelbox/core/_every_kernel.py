@@ -91,7 +91,7 @@ def _cull(here: Kernels, record: KernelRecord) -> bool:
 
 
 def _remove_without_owner(here: Kernels, record: KernelRecord) -> bool:
-    """Removes the record of a kernel that died with its owner: no process is left that could be told."""
+    """Removes the record of a kernel that died with its owner: no process is left to report it to."""
     if not died_with_owner(record):
         return False
     with here.store.locking(*record.names):
@@ -111,7 +111,7 @@ def _end_templates(here: Kernels) -> None:
 
 
 def _leading(records: list[KernelRecord]) -> list[KernelRecord]:
-    """Returns records, oldest first, without the dead whose name another one has: it is taking their place."""
+    """Returns records, oldest first, without dead kernels whose name a new one is taking."""
     leading = {name: record for record in records for name in record.names}
     return [record for record in records if record.status != "dead" or leading[record.name] is record]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelbox.base._errors import KernelBoxError
-from kernelbox.wire._bounded import bound
+from kernelbox.wire._output_limit import bound
 from kernelbox.wire._values import dataclass, field
 from kernelbox.wire.results._cell_errors import failure_of
 from kernelbox.wire.results._readable import Readable
@@ -54,6 +54,7 @@ class CodeExecutionResult(Readable):
     opened: bool = False
     execution_id: str = ""
     kept: WholeText | None = None
+    home: str = ""
 
     @classmethod
     def of(cls, result: ExecutionResult, *, cancelled: bool, text_limit: int) -> CodeExecutionResult:

@@ -206,4 +206,6 @@ def _check_told(kernel: KernelHandle, content: dict[str, Any]) -> dict[str, Any]
 
 
 def _forged(kernel: KernelHandle) -> KernelBoxError:
-    return KernelBoxError(f"kernel {kernel.name!r} sent what is not a value; a cell has tampered with it: restart it")
+    return KernelBoxError(
+        f"kernel {kernel.name!r} sent something that is not a value; a cell has tampered with it: restart it"
+    )

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from kernelbox.base._config import KernelBoxConfig
     from kernelbox.core._kernels import Kernels
     from kernelbox.core.cells._past_cells import PastCell
     from kernelbox.host.engines._interface import Connection
@@ -52,6 +51,7 @@ class KernelHandle(Handle):
     ) -> None:
         self.record = record
         self.environment = environment
+        self.config = kernels.config
         self.openings = kernels.openings
         self._kernels = kernels
         self._describe = describe
@@ -63,10 +63,6 @@ class KernelHandle(Handle):
     @property
     def name(self) -> str:
         return self.record.name
-
-    @property
-    def config(self) -> KernelBoxConfig:
-        return self._kernels.config
 
     @property
     def directory(self) -> KernelDirectory:
@@ -249,9 +245,15 @@ class KernelHandle(Handle):
         from kernelbox.core._time_travel import restore  # few kernels have checkpoints
 
         restored = restore(self._kernels, self.record, cause)
-        if restored is None or restored.restored_from is None:
+        if restored is None:
             return None
-        return SetBack(restored.restored_from, restored.lost_executions, asked_for=cause.startswith(ROLLED_BACK))
+        asked = cause.removeprefix(ROLLED_BACK) if cause.startswith(ROLLED_BACK) else ""
+        number = int(asked) if asked.isdecimal() else restored.restored_from
+        if number is None:
+            return None
+        # It may have been set back again since, and what was lost the first time is not known then.
+        lost = restored.lost_executions if number == restored.restored_from else []
+        return SetBack(number, lost, asked_for=bool(asked))
 
     def dead_result(self, advice: str) -> ExecutionResult:
         """Returns the result of a cell that was sent to a dead kernel, and notes that this reports the death."""

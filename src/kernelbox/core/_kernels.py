@@ -56,7 +56,7 @@ class Kernels(Handle):
         return None if record is None else self.condition.refresh(record)
 
     def _find_deleted(self, name: str) -> KernelRecord | None:
-        """Returns the kernel of a name whose files are all gone and whose process lives: it must not stay."""
+        """Returns the kernel of a name whose files are gone but whose process lives: it must be ended."""
         record = self.store.find_deleted(name)
         return record if record is not None and self.condition.has_process(record) else None
 
@@ -98,14 +98,14 @@ class Kernels(Handle):
         environment: dict[str, str] | None = None,
         describe: Callable[[Exception], str] = str,
     ) -> KernelHandle:
-        """Returns the handle on a kernel; `environment` is what a new process of it gets.
+        """Returns a handle to a kernel; `environment` is what a new process of it gets.
 
         `describe` says, in the result of a cell, why there could be no new process.
         """
         return KernelHandle(self, record, environment=environment, describe=describe)
 
     def environment_given(self, kernel_id: str) -> dict[str, str] | None:
-        """Returns what this process has opened a kernel with, None if it has given it none."""
+        """Returns the environment that this process opened a kernel with; None if it gave none."""
         return self._environments.get(kernel_id)
 
     # -- opening ---------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Kernels(Handle):
     def use(self, name: str, options: KernelOptions = NO_OPTIONS) -> KernelRecord:
         """Returns the kernel for a cell that is sent to a name: the live one, or a new one with these options.
 
-        A kernel that has died since it was last used is returned dead, once: its death must be told before a new
+        A kernel that has died since it was last used is returned dead, once: its death must be reported before a new
         one takes its place.
         """
         check_name(name)
@@ -287,9 +287,9 @@ class Kernels(Handle):
     # -- interrupting ----------------------------------------------------------------------------------------
 
     def interrupt(self, key: str) -> bool:
-        """Interrupts whatever holds the kernel, a cell or what one has left behind; returns whether it was reached.
+        """Interrupts the cell that holds the kernel, or what one has left behind; returns whether it was reached.
 
-        False if nothing holds it, or a thread, or C code that heeds no signal: these only a restart ends.
+        False if nothing holds it. Also for a thread, or C code that ignores signals: only a restart ends these.
         """
         record = self.get(key)
         kernel = self.kernel(record)
@@ -309,9 +309,9 @@ class Kernels(Handle):
     ) -> KernelRecord:
         """Ends the kernel's process and starts another under the same name and id; `lost` says what went with it.
 
-        The new process gets `environment`, or what this process opened the kernel with, or the caller's own; of a
-        kernel that another process gave an environment to, only what is harmless of it. A process that cannot be
-        followed by another is left alone. `ended` is the record of one that has ended, or must end in any case.
+        The new process gets `environment`, or what this process opened the kernel with, or the caller's own. If another
+        process gave the kernel its environment, only harmless variables are passed on. A process is left alone if no
+        new one can follow it. `ended` is the record of one that has ended, or must end in any case.
         """
         from kernelbox.core._starting import check_start, settle_python
         from kernelbox.core._terms import require_directory, withheld
@@ -334,7 +334,7 @@ class Kernels(Handle):
             current.lost_executions = []
             cause = current.death if current.status == "dead" and current.death else reason
             was_unreachable = self.condition.is_unreachable(current)
-            if current.status == "idle" and current.engine == "kernelbox":
+            if current.status == "idle" and engine_named(current.engine).logs_cells:
                 KernelHandle(self, current, starting=True).ask("is_complete", {"code": ""}, patience=_LOG_PATIENCE)
             current.status = "unknown"
             if not was_unreachable:
@@ -360,7 +360,7 @@ class Kernels(Handle):
         return seen if seen.alive else self.restart(seen.kernel_id, ended=seen)
 
     def _note_failed_restart(self, record: KernelRecord, exc: KernelBoxError) -> None:
-        """Says in the record why there is no process, if none came to be."""
+        """Notes in the record why there is no process, if none was started."""
         if record.status == "unknown":
             record.status, record.death = "dead", f"{RESTART_FAILED}{exc}"
             with suppress(StoreFailed):  # the same may be wrong again
@@ -384,7 +384,7 @@ class Kernels(Handle):
             return True
 
     def _discard_namesakes(self, record: KernelRecord) -> None:
-        """Ends what else has a name of this kernel: a crash while it took another's place may have left more."""
+        """Ends other kernels with a name of this one, which a crash during a replacement may have left."""
         for other in self.store.namesakes(record):
             if not self.condition.refresh(other).alive:
                 self.discard(other, "replaced")

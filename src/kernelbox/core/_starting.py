@@ -41,10 +41,10 @@ def new_record(terms: Terms, config: KernelBoxConfig, store: Store) -> KernelRec
     kernel_type = options.kernel_type or config.kernel_type
     engine = check_start(kernel_type, config.engine)
     rules, config_of_sandbox = options.sandbox_rules(), options.sandbox_config()
-    if rules and engine.name != "kernelbox":
+    if rules and not engine.can_confine:
         allowed = "only python3 kernels of kernelbox's own engine can be sandboxed"
         raise InvalidInput("sandbox", options.sandbox, f"{allowed}, and {kernel_type!r} is one of Jupyter's")
-    if options.guarded and engine.name != "kernelbox":
+    if options.guarded and not engine.can_confine:
         raise InvalidInput.saying(
             "require_shell_escape: only python3 kernels of kernelbox's own engine can be guarded, and "
             f"{kernel_type!r} is one of Jupyter's"
@@ -74,9 +74,9 @@ def new_record(terms: Terms, config: KernelBoxConfig, store: Store) -> KernelRec
     if options.lifetime == "process" or config.store_backend == "memory":
         owner = terms.owner or ProcessIdentity.own()
         record.owner_pid, record.owner_start_time = owner.pid, owner.start_time
-    wanted, required = options.python or (config.python if engine.name == "kernelbox" else ""), options.required()
+    wanted, required = options.python or (config.python if engine.can_choose_python else ""), options.required()
     if wanted or required is not None:
-        if engine.name != "kernelbox":
+        if not engine.can_choose_python:
             allowed = "only python3 kernels of kernelbox's own engine run in a Python of your choice"
             raise InvalidInput("python", wanted, f"{allowed}, and {kernel_type!r} is one of Jupyter's")
         record.chosen_python = choose_python(wanted, required, terms.cwd, store)
@@ -110,11 +110,11 @@ def settle_python(
         chosen = record.chosen_python or interpreter.executable
         interpreter = probe(chosen, bare=record.requirements is not None)
         if record.requirements is not None:
-            from kernelbox.host.pythons._environments import cache_directory, environment_for
+            from kernelbox.host.pythons._virtual_environments import cache_directory, environment_for
 
             cache = cache_directory(config.cache)
             interpreter = probe(environment_for(interpreter, record.requirements, cache, progress))
-    if record.engine == "kernelbox":
+    if engine_named(record.engine).can_choose_python:
         record.python, record.python_version = interpreter.executable, interpreter.version
         record.python_prefix = interpreter.prefix if interpreter.prefix in interpreter.code else ""
     return interpreter
@@ -153,7 +153,7 @@ def start(
     if record.sandbox is not None:
         from kernelbox.base._cell_places import note_places  # few kernels have a sandbox
 
-        store.read_new()  # of other sandboxed kernels it must be known where they write
+        store.read_new()  # it must be known where other sandboxed kernels write
         note_places(record.writable, [record.python_prefix] if record.python_prefix else [])
     record.status, record.death, record.busy_since = "unknown", None, None
     with _opening() as (opening, settling):

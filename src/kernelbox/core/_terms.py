@@ -91,7 +91,7 @@ def terms_after(
 def withheld(record: KernelRecord) -> dict[str, str] | None:
     """Returns what a new process of a kernel gets instead of an environment that only its opener knows.
 
-    Not the caller's own: a kernel that was to have certain variables must not get the host's secrets for them.
+    It never gets the caller's own: a kernel with chosen variables must not get the host's secrets instead.
     """
     return scrubbed_environment({}) if record.environment == "given" else None
 

@@ -1,6 +1,6 @@
 """Copies of live kernels: branches, which live on their own, and checkpoints, to which a kernel can be set back.
 
-Every step that is cut short is finished or undone by the kernel's keeper: what a record names is what there is.
+If a step is cut short, the kernel's keeper finishes or undoes it, until the processes are those that records name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from kernelbox.host.store._checkpoint_files import (
     Checkpoint,
     list_evicted,
     next_number,
-    note_evicted,
     read_checkpoints,
     read_evicted,
     remove_checkpoint,
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernels import Kernels
     from kernelbox.host.engines._interface import Engine, Fostering
 
-# Executions that a record names as lost; of more, these are the last.
+# The most executions that a record names as lost; the last ones count.
 _MOST_LOST = 1_000
 
 
@@ -83,7 +82,8 @@ def branch(
 def checkpoint(kernels: Kernels, key: str, *, label: str | None = None, timeout: float | None = None) -> Checkpoint:
     """Freezes a copy of a live kernel, to which `rollback` sets it back. It waits until no cell runs.
 
-    Old checkpoints are dropped where there are too many; `evicted` are their numbers. Raises as `branch` does.
+    Old checkpoints are dropped where there are too many. `evicted` are their numbers, and those of others that were
+    dropped since the last one was made. Raises as `branch` does.
     """
     if label is not None and (len(check_name(label)) > MAX_LABEL or label.isdecimal()):
         raise InvalidInput("label", label, f"use up to {MAX_LABEL} characters that are not just a number")
@@ -94,7 +94,9 @@ def checkpoint(kernels: Kernels, key: str, *, label: str | None = None, timeout:
     # Not the lock of its name: a cell that is waited for must be able to be killed, which needs that one.
     with kernels.store.locking(f"{record.kernel_id} checkpoints"), directory.open() as place:
         number = next_number(place)
-        with engine.foster(CopyPlan(record, directory, record, directory, checkpoint=number)) as fostering:
+        memory = kernels.config.checkpoint_memory
+        plan = CopyPlan(record, directory, record, directory, checkpoint=number, checkpoint_memory=memory)
+        with engine.foster(plan) as fostering:
             told = _ask_for_copies(kernels, record, Copy("", [fostering.token], frozen=True), patience)
             spawned = fostering.wait()
             made = Checkpoint(
@@ -109,7 +111,7 @@ def checkpoint(kernels: Kernels, key: str, *, label: str | None = None, timeout:
             )
             write_checkpoint(place, directory, made)
             fostering.settle()
-        found = engine.measure_checkpoints(directory, limit=kernels.config.checkpoint_memory, but=number)
+        found = read_checkpoints(directory)
         evicted = list_evicted(directory, number - 1) + _evict(kernels, record, found, but=number)
     return Checkpoint(**{**made.to_dict(), "evicted": evicted})
 
@@ -122,7 +124,8 @@ def checkpoints(kernels: Kernels, key: str) -> list[Checkpoint]:
     record = kernels.get(key)
     directory = kernels.store.directory(record.kernel_id)
     with kernels.store.locking(f"{record.kernel_id} checkpoints"):
-        found = engine_named(record.engine).measure_checkpoints(directory)
+        limit = kernels.config.checkpoint_memory
+        found = engine_named(record.engine).measure_checkpoints(directory, limit=limit)
         evicted = _evict(kernels, record, found)
         found = [each for each in found if each.number not in evicted]
         if found:
@@ -144,7 +147,7 @@ def drop(kernels: Kernels, kernel_id: str, number: int) -> bool:
 def rollback(kernels: Kernels, key: str, to: Checkpoint | int | str | None = None) -> KernelRecord:
     """Sets a kernel back to a checkpoint, by number or label, or the last one. It keeps its name and id.
 
-    A cell that runs is ended, and its caller told. The checkpoint stays. Raises CheckpointNotFound or CannotCopy.
+    A running cell is ended, and its result says so. The checkpoint stays. Raises CheckpointNotFound or CannotCopy.
     """
     record = kernels.get(key)
     with kernels.store.locking(*record.names):
@@ -159,7 +162,7 @@ def rollback(kernels: Kernels, key: str, to: Checkpoint | int | str | None = Non
 def restore(kernels: Kernels, seen: KernelRecord, reason: str = "") -> KernelRecord | None:
     """Sets a kernel whose process has ended, or must end, back to its last checkpoint.
 
-    Returns None if it has none. If another client has done so before, its record is returned.
+    Returns None if it has none. If another process has replaced that one since, the record of it is returned.
     """
     if not _may_come_back(kernels, seen):
         return None
@@ -169,7 +172,7 @@ def restore(kernels: Kernels, seen: KernelRecord, reason: str = "") -> KernelRec
             return None
         if current.process != seen.process:
             current = kernels.condition.refresh(current)
-            return current if current.alive and current.restored_from is not None else None
+            return current if current.alive else None
         return restore_locked(kernels, kernels.condition.refresh(current), reason)
 
 
@@ -182,9 +185,9 @@ def restore_locked(kernels: Kernels, record: KernelRecord, reason: str = "") -> 
 
 
 def promote(kernels: Kernels, key: str, *, timeout: float | None = None) -> KernelRecord:
-    """Puts a live branch in the place of the kernel that it is a branch of; that keeps its name and id.
+    """Replaces a kernel by a live branch of it; the kernel keeps its name and id.
 
-    The branch itself is gone then. Raises as `branch` does, and InvalidInput if the kernel is not a branch.
+    The branch itself no longer exists then. Raises as `branch` does, and InvalidInput if the kernel is not a branch.
     """
     patience = check_timeout(timeout, kernels.config.execution_timeout)
     chosen = _get_live(kernels, key)
@@ -202,6 +205,7 @@ def promote(kernels: Kernels, key: str, *, timeout: float | None = None) -> Kern
         plan = CopyPlan(chosen, kernels.store.directory(chosen.kernel_id), current, directory, heir=True)
         with engine.foster(plan) as fostering:
             _ask_for_copies(kernels, chosen, Copy("", [fostering.token], reseed=False), patience)
+            current.restored_from, current.lost_executions = None, []
             _succeed(kernels, current, fostering, f"its branch {chosen.name!r} took its place")
         kernels.discard(chosen, "promoted")
     return kernels.condition.refresh(current)
@@ -281,7 +285,7 @@ def _undo(kernels: Kernels, record: KernelRecord) -> None:
 
 
 def _ask_for_copies(kernels: Kernels, record: KernelRecord, request: Copy, patience: float) -> int:
-    """Has a kernel copy itself; returns the number of the last cell that the copies have seen."""
+    """Makes a kernel copy itself; returns the number of the last cell that the copies have seen."""
     request.id = os.urandom(8).hex()
     handle = kernels.kernel(record)
     deadline = time.monotonic() + patience
@@ -336,15 +340,15 @@ def _set_back(kernels: Kernels, record: KernelRecord, chosen: Checkpoint, reason
 
 
 def _succeed(kernels: Kernels, record: KernelRecord, fostering: Fostering, reason: str) -> None:
-    """Names an heir in the record of its kernel, and has the keeper put it in its place."""
+    """Names an heir in the record of its kernel, and asks the keeper to put it in its place."""
     directory, old, before = kernels.store.directory(record.kernel_id), process_of(record), _copy_of(record)
     spawned = fostering.wait()
     engine_named(record.engine).require_walls(record, spawned)
     if old is not None and old.alive and reason:
-        write_reason(directory, old, reason)
+        write_reason(directory, old, reason, by_heir=True)
     identify(record, spawned)
     record.status, record.death, record.busy_since, record.copied = "idle", None, None, True
-    kernels.store.save(record)  # the keeper believes it, if this process ends before the next step
+    kernels.store.save(record)  # the keeper acts on it if this process ends before the next step
     fostering.settle()
     kernels.pool.drop(record)
     kernels.log_loss(before, reason or before.death or "unknown")
@@ -364,9 +368,9 @@ def _may_come_back(kernels: Kernels, seen: KernelRecord) -> bool:
 
 
 def _evict(kernels: Kernels, record: KernelRecord, found: list[Checkpoint], *, but: int = 0) -> list[int]:
-    """Drops the checkpoints that are too old, too many, or take too much memory together, the oldest first.
+    """Drops the checkpoints that are too old or too many, the oldest first; the keeper drops those that are too large.
 
-    `but` is one that was made just now, and whose maker gets to know of it; it stays.
+    `but` is the one that was just made, which stays; its maker learns which others were dropped.
     """
     config, kept, evicted = kernels.config, list[Checkpoint](), dict[int, str]()
     for each in found:
@@ -376,12 +380,9 @@ def _evict(kernels: Kernels, record: KernelRecord, found: list[Checkpoint], *, b
             kept.append(each)
     while len(kept) > max(1, config.checkpoints):
         evicted[kept.pop(0).number] = "number"
-    while len(kept) > 1 and sum(each.private_bytes for each in kept) > config.checkpoint_memory:
-        evicted[kept.pop(0).number] = "memory"
-    directory = kernels.store.directory(record.kernel_id)
-    if evicted:
-        note_evicted(directory, evicted, told=bool(but))
-    for number in evicted:
-        engine_named(record.engine).release_checkpoints(directory, record.kernel_id, number, wait=not but)
+    engine, directory = engine_named(record.engine), kernels.store.directory(record.kernel_id)
+    for number, why in evicted.items():
+        told = bool(but)
+        engine.release_checkpoints(directory, record.kernel_id, number, wait=not told, why=why, told=told)
         remove_checkpoint(directory, number)
     return list(evicted)

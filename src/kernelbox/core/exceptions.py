@@ -1,4 +1,4 @@
-"""The errors under the path, and one of them under the name, that KernelBox 0.1 had them at."""
+"""The errors at their import path of KernelBox 0.1, one of them under its old name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of the API under the path that KernelBox 0.1 had them at."""
+"""The values of the API at their import path of KernelBox 0.1."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def decode_value(kind: str, meta: dict[str, Any], data: bytearray) -> object:
         return _decode_array(meta, data)
     if kind in ("pandas", "series", "polars", "arrow"):
         return _decode_table(kind, meta, data)
-    raise ValueError(f"there is no kind of value {kind!r}")
+    raise ValueError(f"unknown kind of value {kind!r}")
 
 
 def _encode_json(value: object) -> Encoded:
@@ -140,5 +140,5 @@ def _decode_table(kind: str, meta: dict[str, Any], data: bytearray) -> object:
             frame = table.to_pandas()
             return frame["values"].rename(meta.get("name")) if kind == "series" else frame
     except ImportError:
-        pass  # the other side has the library and this one has not: the table is all there is
+        pass  # only the other side has the library, so the table stays Arrow's
     return table

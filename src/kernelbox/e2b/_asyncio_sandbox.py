@@ -41,7 +41,7 @@ class AsyncSandbox(CloudParts):
 
     @classmethod
     async def connect(cls, sandbox_id: str, timeout: float | None = None, **connection: object) -> Self:  # noqa: ASYNC109
-        """Returns a sandbox that runs, also one of another program in the same directory."""
+        """Returns a running sandbox, even one that another program opened in the same directory."""
         return cls(await in_thread(LocalSandbox.connect, sandbox_id, timeout))
 
     async def __aenter__(self) -> Self:

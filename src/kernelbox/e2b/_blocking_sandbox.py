@@ -57,7 +57,7 @@ class CloudOnly:
 
 
 class CloudParts:
-    """What both colours of the sandbox do not have."""
+    """What neither of the two sandboxes has."""
 
     pause = CloudOnly("; a sandbox runs until kill() or its timeout")
     beta_pause = CloudOnly("; a sandbox runs until kill() or its timeout")
@@ -114,7 +114,7 @@ class Sandbox(CloudParts):
 
     @classmethod
     def connect(cls, sandbox_id: str, timeout: float | None = None, **connection: object) -> Self:
-        """Returns a sandbox that runs, also one of another program in the same directory."""
+        """Returns a running sandbox, even one that another program opened in the same directory."""
         return cls(LocalSandbox.connect(sandbox_id, timeout))
 
     def __enter__(self) -> Self:
@@ -258,7 +258,7 @@ class Filesystem:
 
 
 class CommandParts:
-    """What both colours of the commands do not have."""
+    """What neither of the two kinds of commands has."""
 
     list = CloudOnly("; commands end before run() returns")
     kill = CloudOnly("; commands end before run() returns")
@@ -307,7 +307,7 @@ def find(sandbox: Sandbox | str) -> LocalSandbox:
 def choose_language(language: str | None, context: Context | None) -> Literal["python", "bash"]:
     """Returns the language of a cell; raises InvalidArgumentException if both arguments say it."""
     if language and context:
-        raise InvalidArgumentException("give a context or a language, and not both")
+        raise InvalidArgumentException("give a context or a language, not both")
     chosen = check_language(context.language if context else language)
     return "bash" if chosen == "bash" else "python"
 

@@ -160,7 +160,7 @@ class Result:
 
 @dataclass(slots=True)
 class Execution:
-    """What became of a cell."""
+    """The outcome of a cell."""
 
     results: list[Result] = field(default_factory=list)
     logs: Logs = field(default_factory=Logs)
@@ -180,7 +180,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Variables of their own within a sandbox: a kernel."""
+    """A context: a kernel of the sandbox, with its own variables."""
 
     id: str
     language: str
@@ -189,7 +189,7 @@ class Context:
 
 @dataclass
 class CommandResult:
-    """What became of a command."""
+    """The outcome of a command."""
 
     stderr: str
     stdout: str
@@ -231,7 +231,7 @@ class EntryInfo(WriteInfo):
 
 @dataclass(frozen=True, slots=True)
 class SandboxInfo:
-    """A sandbox that runs."""
+    """A running sandbox."""
 
     sandbox_id: str
     metadata: dict[str, str]

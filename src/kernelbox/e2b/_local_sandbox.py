@@ -84,7 +84,7 @@ class LocalSandbox:
 
     @classmethod
     def connect(cls, sandbox_id: str, timeout: float | None = None) -> LocalSandbox:
-        """Finds a sandbox that runs, also one of another process."""
+        """Finds a running sandbox, even one of another process."""
         name = f"e2b-{sandbox_id}"
         if not any(record.name == name and record.tags.get(_TAG) == sandbox_id for record in list_kernels()):
             raise SandboxNotFoundException(sandbox_id)
@@ -94,7 +94,7 @@ class LocalSandbox:
         options = {"cwd": kernel.cwd, "env": env, "lifetime": "process", "sandbox": walls, "limits": kernel.limits}
         found = cls(sandbox_id, kernel, options)
         if not os.path.basename(os.path.dirname(found.root)).startswith(_PREFIX):
-            raise SandboxNotFoundException(sandbox_id)  # some other kernel with our tag: its directory is not ours
+            raise SandboxNotFoundException(sandbox_id)  # another kernel with our tag, whose directory must stay
         found.running()
         if timeout is not None:
             found.set_timeout(timeout)
@@ -132,7 +132,7 @@ class LocalSandbox:
             self._watch(seconds)
 
     def _end_with_process(self, owner: int) -> None:
-        if os.getpid() == owner:  # a forked child has the same list of what to do at its end
+        if os.getpid() == owner:  # a forked child inherits the exit functions
             self.kill()
 
     def _watch(self, seconds: float) -> None:
@@ -221,7 +221,7 @@ class LocalSandbox:
     # -- files -----------------------------------------------------------------------------------------------
 
     def path(self, path: str) -> str:
-        """Returns where a path of E2B's is here: relative ones and those in its home are in the sandbox's directory."""
+        """Returns the local path for one of E2B's. Relative paths start in the sandbox's directory, like its home."""
         if path == USERS_HOME or path.startswith(f"{USERS_HOME}/"):
             path = path[len(USERS_HOME) + 1 :]
         return os.path.normpath(os.path.join(self.root, path))

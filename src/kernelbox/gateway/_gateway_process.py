@@ -56,7 +56,7 @@ class KernelGateway(Handle):
 
         `limits` is what each kernel may use.
         With `sandbox` they are confined, by the rules of `sandbox_config` if that is given, and at `sandbox_level`
-        "srt" inside of sandbox-runtime: see docs/sandbox.md.
+        "srt" inside sandbox-runtime: see docs/sandbox.md.
         """
         if log_level.upper() not in LOG_LEVELS:
             raise InvalidInput("log_level", log_level, f"use one of {', '.join(LOG_LEVELS)}")

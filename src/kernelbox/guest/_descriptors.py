@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from kernelbox.guest._stdlib import contextlib, os
 from kernelbox.wire._builtins import keep_builtins
@@ -24,10 +24,6 @@ class Descriptors:
 
     def get(self, name: str) -> int | None:
         return self._numbers.get(name)
-
-    def name_of(self, number: int) -> str | None:
-        """Returns the name of a descriptor; None if it is not one of these."""
-        return next((name for name, each in self._numbers.items() if each == number), None)
 
     @property
     def names(self) -> list[str]:
@@ -99,13 +95,3 @@ def close(*fds: int) -> None:
     for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)
-
-
-def close_many(fds: Iterable[int]) -> None:
-    """Closes many descriptors in a few calls: their numbers are mostly consecutive."""
-    numbers = sorted(fds)
-    first = 0
-    for after in range(1, len(numbers) + 1):
-        if after == len(numbers) or numbers[after] > numbers[after - 1] + 1:
-            os.closerange(numbers[first], numbers[after - 1] + 1)
-            first = after

@@ -47,11 +47,14 @@ def make_link() -> tuple[int, int]:
 
 
 def send_packet(link: int, message: Message, fds: list[int] | None = None) -> None:
-    """Sends a message with descriptors; raises OSError."""
+    """Sends a message with descriptors; raises OSError, also if the link is full.
+
+    It never waits: a keeper has to go on for all kernels, and a cell may never read what it is sent.
+    """
     rights = [(_SOL_SOCKET, _SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
     sock = Socket(fileno=link)
     try:
-        sock.sendmsg([encode(message)], rights, _socket.MSG_NOSIGNAL)
+        sock.sendmsg([encode(message)], rights, _socket.MSG_NOSIGNAL | _socket.MSG_DONTWAIT)
     finally:
         sock.detach()
 

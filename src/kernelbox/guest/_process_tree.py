@@ -82,6 +82,14 @@ def start_time(pid: int) -> int:
         return ask_start_time(pid) or 0
 
 
+def session_of(pid: int) -> int:
+    """Returns the session of a process; 0 if it is gone."""
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
+
+
 def has_lost_main_thread(pid: int) -> bool:
     """Tells whether the main thread of a process has ended while others live, by exit(2) or a system call filter."""
     try:
@@ -98,7 +106,7 @@ def become_subreaper() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Has the system kill this process when its parent ends; ends it now if the parent is gone."""
+    """Makes the system kill this process when its parent ends; ends it now if the parent is gone."""
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:

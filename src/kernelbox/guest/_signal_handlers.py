@@ -86,7 +86,7 @@ class Wrapped:
 
 
 def wrap_handlers(call: Callable[[Handler, int, FrameType | None], None]) -> None:
-    """Has `signal.signal` wrap what it is given, and `signal.getsignal` return what was given."""
+    """Makes `signal.signal` wrap the handler that it is given, and `signal.getsignal` return the original."""
 
     def getsignal(number: int, /) -> Any:
         handler, own = get_handler(number), _owns.get(number)

@@ -107,7 +107,7 @@ class Server:
 
 
 def install(package: str) -> None:
-    """Makes a root package one that can be searched, and has the built-in help show its pages."""
+    """Makes a root package searchable, and makes the built-in help show its pages."""
     sys.modules[package].__class__ = Tools
     if pydoc.TextDoc.document is not _document:
         pydoc.TextDoc.document = _document  # type: ignore[assignment,method-assign]  # pydoc asks no object how it is shown
@@ -144,7 +144,7 @@ def _read_servers(module: ModuleType) -> list[tuple[str, list[dict[str, Any]]]]:
     functions = _functions_of_host()
     return ([("host", functions)] if functions else []) + [
         (name, tools)
-        for directory in module.__path__
+        for directory in filter(os.path.isdir, module.__path__)
         for name in sorted(os.listdir(directory))
         if name.isidentifier() and (tools := _read_tools(os.path.join(directory, name)))
     ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class KernelboxWorkspaceBackend:
     """A directory, and a kernel that runs commands in it; a second command at the same time has a kernel of its own.
 
-    Whoever holds the ref ends the kernel, with `destroy()`. The files stay. Options are those of `AsyncKernel`.
+    The holder of the ref ends the kernel with `destroy()`. The files stay. Options are those of `AsyncKernel`.
     """
 
     def __init__(self, cwd: str, *, ref: WorkspaceRef | None = None, sandbox: Any = True, **options: Any) -> None:
@@ -62,7 +62,7 @@ class KernelboxWorkspaceBackend:
         return CommandResult(exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)
 
     async def _kernel(self) -> AsyncKernel:
-        """Opens the kernel at first; later, or with a ref, only finds it."""
+        """Opens the kernel on the first call. Later, or with a ref, it only finds it."""
         async with self._opening:
             if self.ref is None:
                 self.ref = WorkspaceRef(provider="kernelbox", id=f"workspace-{os.urandom(8).hex()}")

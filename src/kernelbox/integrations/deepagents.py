@@ -70,11 +70,8 @@ def _attempt(path: str, operation: Callable[..., Any], *args: Any) -> tuple[Any,
         return None, "invalid_path"
     try:
         return operation(path, *args), None
-    except FileNotFoundError:
-        return None, "file_not_found"
-    except IsADirectoryError:
-        return None, "is_directory"
-    except NotADirectoryError:
-        return None, "invalid_path"
-    except OSError:
-        return None, "permission_denied"
+    except OSError as exc:
+        return None, _WORDS.get(type(exc), "permission_denied")
+
+
+_WORDS = {FileNotFoundError: "file_not_found", IsADirectoryError: "is_directory", NotADirectoryError: "invalid_path"}

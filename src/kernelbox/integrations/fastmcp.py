@@ -55,7 +55,7 @@ def _as_function(code: str) -> str:
 
 
 def _awaitable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that the code awaits, as that of other sandboxes does."""
+    """Returns a function that the code awaits, as in FastMCP's other sandboxes."""
     if inspect.iscoroutinefunction(function):
         return function
 

@@ -52,7 +52,7 @@ class KernelboxExecutor(RemotePythonExecutor):
         raise AgentError(str(result), self.logger)
 
     def show_pictures(self, step: Any, agent: Any = None) -> None:
-        """Has the model see the pictures of a step: `CodeAgent(step_callbacks=[executor.show_pictures])`."""
+        """Shows the pictures of a step to the model: `CodeAgent(step_callbacks=[executor.show_pictures])`."""
         step.observations_images, self.pictures = self.pictures, []
 
     def install_packages(self, additional_imports: list[str]) -> list[str]:

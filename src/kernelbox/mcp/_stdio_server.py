@@ -91,7 +91,7 @@ class _Client:
         return f"<_Client with {len(self._under_way)} requests under way>"
 
     async def serve(self, server: MCPServer) -> None:
-        """Has a server answer the client until it closes one of its streams."""
+        """Serves the client until it closes one of its streams."""
         read, received = anyio.create_memory_object_stream[SessionMessage | Exception]()
         said, write = anyio.create_memory_object_stream[SessionMessage]()
         under = server._lowlevel_server  # it has a function for streams of its own only

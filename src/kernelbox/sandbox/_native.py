@@ -40,10 +40,10 @@ _SYSTEM = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# Where a system keeps its programs and libraries. A rule that a cell's link leads there hides nothing of them.
+# Where a system keeps its programs and libraries. A rule whose path leads there through a cell's link hides nothing.
 _VITAL = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/nix", "/proc", "/sys", "/dev", "/run", "/var")
 
-# Of protected names, in one directory to write. Of more, whole folders are read-only.
+# The most protected names in one writable directory. With more of them, whole folders become read-only.
 _MOST_PROTECTED = 10_000
 
 # Names that the default policy hides wherever they are found in the working directory.
@@ -186,7 +186,7 @@ def _find_denied(
 def _follow(path: str, roots: list[str], vital: list[str]) -> tuple[list[str], list[str]]:
     """Returns the links of cells on the way to what is denied, and its real path, if there is anything to deny there.
 
-    Where a cell may have made a link, it must not have the kernel denied what none can run without.
+    A link that a cell may have made must not deny the kernel what it needs to run.
     """
     links = [link for link in _links_on(path) if any(is_below(link, root) for root in roots)]
     found = real(path)
@@ -196,7 +196,7 @@ def _follow(path: str, roots: list[str], vital: list[str]) -> tuple[list[str], l
 
 
 def _within_reason(protected: set[str], root: str) -> set[str]:
-    """Returns what is to be protected; of very many, the directories of the root in which most of them are."""
+    """Returns what is to be protected; if that is very much, the directories of the root that hold most of it."""
     if len(protected) <= _MOST_PROTECTED:
         return protected
     by_folder: dict[str, set[str]] = {}

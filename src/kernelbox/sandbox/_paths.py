@@ -123,7 +123,7 @@ def _walk(
                 closed.append(directory)
             continue
         except OSError:
-            continue  # it is gone, or no directory
+            continue  # it is gone, or not a directory
         known.add((info.st_dev, info.st_ino))
         for entry in entries:
             seen += 1
@@ -289,6 +289,6 @@ def _entries(directory: str) -> list[os.DirEntry[str]] | None:
 def _refuse_closed(directory: str, root: str) -> None:
     if directory == root:
         raise StartFailed(
-            f"a sandboxed kernel cannot write to {root!r}, because that directory cannot be listed, so that nothing in "
+            f"a sandboxed kernel cannot write to {root!r}, because that directory cannot be listed, so nothing in "
             f"it can be protected: use `chmod u+rwx {root}`"
         )

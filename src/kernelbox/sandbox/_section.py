@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Section:
-    """One object of the file. Keys that nobody has taken by `finish` are unknown."""
+    """One object of the file. Keys that were not taken before `finish` are unknown."""
 
     def __init__(self, name: str, settings: object, what: str) -> None:
         if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):

@@ -109,7 +109,7 @@ def _serve(
     )
     with _listening(binding) as (listener, bound):
         if app.state.own_token is not None:
-            app.state.own_token.make()  # before the address is known, so that who reads it finds the token too
+            app.state.own_token.make()  # first: a client that reads the address finds the token too
         if binding.uds is not None and path:
             told = {"path": path, **told}
         url = f"{bound}{path}" if binding.uds is None else str(bound)
@@ -123,7 +123,7 @@ def _serve(
 
 
 def _collect_seldom() -> None:
-    """Has the memory looked through for cycles less often, which took a seventh of the server's time.
+    """Makes the garbage collector run less often: it took a seventh of the server's time.
 
     What is imported stays anyway, and what many requests at once need for a moment is more than Python's 700 objects.
     """

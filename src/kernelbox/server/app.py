@@ -38,8 +38,8 @@ from kernelbox.server.routes import (
     _routes_sockets,
 )
 from kernelbox.server.routes._app_state import home_of, make_state
+from kernelbox.server.routes._bodies import COMMON
 from kernelbox.server.routes._direct_route import DirectRoutes
-from kernelbox.server.routes._models import COMMON
 from kernelbox.shells._asyncio_connection import allow_threads, in_thread
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _complete(app: FastAPI, options: ServiceOptions, open_paths: re.Pattern[str]
     add_error_handlers(app)
     # The last that is added sees a request first.
     app.add_middleware(HeadAsGet)
-    app.add_middleware(DirectRoutes, routes=_routes_execution.DIRECT)
+    app.add_middleware(DirectRoutes, routes={**_routes_execution.DIRECT, **_routes_jobs.DIRECT})
     below = {"/files/": options.max_upload, PATH: LARGEST_MESSAGE}
     app.add_middleware(BodyLimited, most=options.max_body, most_below=below, patience=options.body_timeout)
     app.add_middleware(TokenRequired, tokens=options.tokens, own=app.state.own_token, open_paths=open_paths)

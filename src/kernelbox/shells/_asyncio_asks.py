@@ -41,7 +41,7 @@ class CellAsks:
         return f"<CellAsks undecided={len(self._tasks)} open={len(self._open)}>"
 
     def take(self, ask: Ask) -> None:
-        """Has an ask decided and answered, unless the execution has ended meanwhile."""
+        """Decides and answers an ask, unless the execution has ended meanwhile."""
         if self._run.ended:
             return
         task = asyncio.get_running_loop().create_task(self._answer(ask))
@@ -111,7 +111,7 @@ class CellAsks:
         request.close(self._options.unasked)
 
     def _note_open(self) -> None:
-        """Has the execution know the request that has waited longest: if its time is up, the result names it."""
+        """Tells the execution which request has waited longest: if its time is up, the result names it."""
         self._run.execution.wait_for_answer(str(next(iter(self._open), "")))
 
     def _on_done(self, task: asyncio.Task[None]) -> None:

@@ -68,7 +68,7 @@ class InputRequest:
         self._settle(Answer(self._ask.id, self._ask.ask, True, payload=text.encode("utf-8", "surrogatepass")))
 
     def refuse(self, reason: str) -> None:
-        """Has `input()` raise an error in the cell."""
+        """Makes `input()` raise an error in the cell."""
         self._settle(Answer(self._ask.id, self._ask.ask, False, reason))
 
     def _settle(self, answer: Answer) -> None:
@@ -158,7 +158,7 @@ class AsyncCell(Handle):
     async def drive(self, on_event: OnEvent | None = None) -> ExecutionResult:
         """Brings the cell to its end in the caller's task; `on_event` is called with each event but the result.
 
-        A caller that is cancelled leaves a cell that is about to be stopped, and does not wait for it.
+        If the caller is cancelled, the cell is stopped, but not waited for.
         """
         try:
             async for event in self:
@@ -177,7 +177,7 @@ class AsyncCell(Handle):
         return list(self.requests.values())
 
     def call_at_end(self, function: Callable[[], object]) -> None:
-        """Has a function called once the kernel is free; if it is already, now."""
+        """Calls a function once the kernel is free, or at once if it already is."""
         if self.ended:
             function()
         else:
@@ -207,7 +207,7 @@ class AsyncCell(Handle):
         self._run.forget()
 
     async def _take(self, event: Event | ApprovalRequest | ToolEvent) -> CellEvent | None:
-        """Returns what the caller sees of an event; None if it is the cell's own business."""
+        """Returns what the caller sees of an event; None if it is internal."""
         match event:
             case OutputItem():
                 return await self._show(event)
@@ -246,7 +246,7 @@ class AsyncCell(Handle):
         return CellOutput(item, path)
 
     def _have_asks(self) -> CellAsks:
-        """Returns what answers the cell's questions, of which most cells have none."""
+        """Returns the object that answers the cell's questions, made when the first one comes."""
         if self._asks is None:
             options = self._options
             policy = ApprovalPolicy() if options.policy is None else options.policy

@@ -1,4 +1,4 @@
-"""Jobs: cells that go on whether a caller waits for them or not, each driven by a task of its own."""
+"""Jobs: cells that continue whether a caller waits for them or not, each driven by its own task."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CellJob:
 
     @property
     def result(self) -> ExecutionResult:
-        """The result of the cell, once it is done; raises what kept it from its end."""
+        """The result of the cell, once it is done; raises what the job failed with."""
         return self._driving.result()
 
     @contextlib.contextmanager

@@ -43,7 +43,7 @@ class Executor(Handle):
     """
 
     def __init__(self, toolbox: Toolbox, *, keep_cancelled: bool) -> None:
-        """`keep_cancelled` has the result of a cancelled cell tell what it had written."""
+        """With `keep_cancelled`, the result of a cancelled cell has what it had written."""
         self._toolbox = toolbox
         self._keep_cancelled = keep_cancelled
         self._begin_stopped()
@@ -77,7 +77,7 @@ class Executor(Handle):
     async def stop(self, *, private: bool) -> None:
         """Ends what is running, and the kernel if it is private; returns when nothing is left of it.
 
-        It goes on when it is cancelled, and in a loop that ends.
+        It continues when it is cancelled, and in a loop that ends.
         """
         if self._change.locked():
             await asyncio.shield(self._later(self._give_up_after_change(private)))
@@ -122,7 +122,7 @@ class Executor(Handle):
         return self._later(cell.stop())
 
     async def variables(self, timeout: float | None) -> list[Variable]:  # noqa: ASYNC109  # part of the query
-        """Returns what lives in the kernel."""
+        """Returns the variables of the kernel."""
         async with self._cells:
             kernels, kernel = await self._find()
             content = await kernels.query(kernel, "variables", {}, timeout=timeout)
@@ -131,14 +131,14 @@ class Executor(Handle):
     async def between_cells(
         self, function: Callable[[Kernels, str], T], *, undo: Callable[[T], object] | None = None
     ) -> T:
-        """Calls a function in a thread with the kernel's id, in turn with cells: none of ours runs meanwhile."""
+        """Calls a function in a thread with the kernel's id, between cells of this executor."""
         async with self._cells:
             _, kernel = await self._find()
             assert self._here is not None
             return await in_thread(function, self._here, kernel.record.kernel_id, undo=undo)
 
     async def set_back(self, function: Callable[[Kernels, str], KernelRecord]) -> None:
-        """Has a function put another process in the place of the kernel's, even while a cell runs."""
+        """Calls a function that replaces the kernel's process, even while a cell runs."""
         async with self._change:
             kernels, old = self._require_running()
             assert self._here is not None
@@ -233,7 +233,7 @@ class Executor(Handle):
         self._later(_await_end(destroyed, self._running))
 
     def _later(self, work: Awaitable[None]) -> asyncio.Future[None]:
-        """Has something done that must not be given up half-way; `stop` waits for it."""
+        """Runs work that must not be abandoned half-way; `stop` waits for it."""
         task = asyncio.ensure_future(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)

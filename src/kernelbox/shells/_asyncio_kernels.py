@@ -215,7 +215,7 @@ class AsyncKernels(Handle):
 
     @contextlib.asynccontextmanager
     async def alone(self, about: str) -> AsyncGenerator[None]:
-        """Has one at a time, of all processes on the home, do what this is about."""
+        """Lets one task at a time, of all processes on the home, do what this is about."""
         async with self._alone.setdefault(about, asyncio.Lock()):
             held = contextlib.ExitStack()
             await in_thread(held.enter_context, self._kernels.store.locking(about), undo=lambda _: held.close())
@@ -257,7 +257,7 @@ class AsyncKernels(Handle):
             raise KernelBusy(kernel.name) from exc
 
     async def variables(self, key: str) -> list[Variable]:
-        """Returns what lives in a kernel."""
+        """Returns the variables of a kernel."""
         return read_variables(key, await self.ask(key, "variables", {}))
 
     async def look_back(self, key: str, read: Callable[[KernelHandle], T]) -> T:

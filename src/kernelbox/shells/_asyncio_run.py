@@ -106,7 +106,7 @@ class Run:
         return self._state == "ended"
 
     def call_at_end(self, function: Callable[[], object]) -> None:
-        """Has a function called once the kernel is free; if it is already, now."""
+        """Calls a function once the kernel is free, or at once if it already is."""
         if self.ended:
             function()
         else:
@@ -134,7 +134,7 @@ class Run:
         return last
 
     def pass_on(self, item: ApprovalRequest | ToolEvent) -> None:
-        """Has `next` return a request, or what a tool's server says."""
+        """Makes `next` return a request, or what a tool's server says."""
         self._passed_on.append(item)
         if self._connection is not None:
             self._connection.wake()
@@ -145,7 +145,7 @@ class Run:
         return len(self._passed_on)
 
     def answer(self, answer: Answer) -> None:
-        """Answers a question of the cell's."""
+        """Answers a question of the cell."""
         if self._connection is not None:
             self._connection.send(answer)
 
@@ -327,7 +327,7 @@ class Run:
         self._set_timer()
 
     def _look(self) -> None:
-        """Has the execution looked at: by the task that awaits it, or else by one that brings it to its end."""
+        """Wakes the task that awaits the execution, or starts one that brings it to its end."""
         if self._connection is None:
             return
         self._connection.wake()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     News = Begun | Output | Display | Clear | Comm | Done
 
-# Seconds. How often it is looked whether a dead kernel has been started again, or one that cannot be reached is there.
+# Seconds. How often to check whether a dead kernel has been restarted, or an unreachable one can be reached.
 _LOOK_AGAIN = 1.0
 
 
@@ -91,7 +91,7 @@ class KernelWatch:
         self._returned.set()
 
     def look(self) -> None:
-        """Has a kernel that is dead looked for at once: it may have been restarted."""
+        """Checks a dead kernel at once: it may have been restarted."""
         self._wake.set()
 
     async def follow(self) -> AsyncGenerator[News | Missed | Ended | Restarted]:
@@ -131,7 +131,7 @@ class KernelWatch:
                 break
             except KernelNotFound:
                 return None
-            except (KernelBoxError, OSError):  # nothing can be known of it for the moment
+            except (KernelBoxError, OSError):  # nothing is known about it at the moment
                 await self._pause()
         if kernel.record.alive:
             with contextlib.suppress(OSError):  # it ends this moment

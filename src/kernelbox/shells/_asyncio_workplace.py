@@ -124,7 +124,7 @@ class Workplace:
     # -- kernels ---------------------------------------------------------------------------------------------
 
     async def records(self) -> list[tuple[str, KernelRecord]]:
-        """Returns the kernels there are, with the names that clients know them by and what each uses."""
+        """Returns the kernels, with the names that clients know them by and what each uses."""
         before, after = self._prefix, self._suffix
         records = [
             record
@@ -140,7 +140,7 @@ class Workplace:
             return await self._kernels.open(self._full(name), wanted)
 
     async def variables(self, name: str, *, timeout: float = 10) -> list[Variable]:  # noqa: ASYNC109  # part of the query
-        """Returns what lives in a kernel that has been opened."""
+        """Returns the variables of a kernel that has been opened."""
         with _called(name):
             await self._kernels.get(self._full(name))
         kernel = await self._use(name)
@@ -223,7 +223,7 @@ class Workplace:
 
 @contextlib.contextmanager
 def _called(name: str) -> Iterator[None]:
-    """Has a kernel that is not there named as its client names it."""
+    """Reports a missing kernel under the name that its client gave."""
     try:
         yield
     except KernelNotFound:

@@ -26,10 +26,10 @@ def answering(
     calls: Calls,
     person: AtKeyboard | None = None,
 ) -> Generator[Any, None, Any]:
-    """Passes an execution's events through and has the gate decide its asks.
+    """Passes an execution's events through and lets the gate decide its asks.
 
-    `approve` is called with each request, or True has the requests yielded among the events; without it, what would
-    be asked is rejected. A `person` answers `input()`.
+    `approve` is called with each request. With True, requests are yielded among the events; without it, what would be
+    asked is rejected. A `person` answers `input()`.
     """
     present = _presenter(approve)
     answer: Answer | str | None = None

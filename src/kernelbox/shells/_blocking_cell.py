@@ -69,7 +69,7 @@ def stream_cell(
 ) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     """Finds the kernel, and yields what a cell shows and asks, the result last.
 
-    `approve` answers its questions, or True has them yielded. The cell is sent when the first item is asked for.
+    `approve` answers its questions; with True they are yielded. The cell is sent when the first item is asked for.
     """
     request = options.request(code)
     handle, connection = _find(here, kernel, new)
@@ -149,7 +149,7 @@ def _stream(
 def _conclude(
     kernel: KernelHandle, images: ImageFiles, options: CellOptions, result: ExecutionResult
 ) -> ExecutionResult:
-    """Gives a result its images, and says in it what becomes of a kernel that has died."""
+    """Gives a result its images, and says in it what happens to a kernel that has died."""
     options.conclude(result, kernel, images)
     if result.ending == "died":
         kernel.report_death(result, next_by_name(kernel.name))

@@ -68,11 +68,10 @@ def drive(
 ) -> Generator[Seen, Answer | Later | None, ExecutionResult]:
     """Runs a cell, yielding events; the generator's return value is the result.
 
-    What is sent back for an Ask answers it, or "later", if `calls` will have the answer; otherwise it is rejected. If
-    the caller stops before the end, the cell is interrupted and waited for: nothing runs on unseen. `connection` is one
-    that the caller has taken from the pool. A caller that
-    `may_pause` between events is not waited for when the time is up. A fork of the process that began it leaves it
-    alone; in it, going on raises InheritedStream.
+    The caller sends back the answer to an Ask, or "later" if `calls` will have it; otherwise the Ask is rejected. If
+    the caller stops before the end, the cell is interrupted and waited for. `connection` is one that the caller has
+    taken from the pool. A caller that `may_pause` between events is not waited for when the time is up. A fork of the
+    process leaves the execution alone: continuing it there raises InheritedStream.
     """
     execution = Execution(request, timeout=timeout, now=time.monotonic())
     try:
@@ -114,8 +113,8 @@ def drive(
 
 
 class _Run:
-    """An execution over a connection. One thread at a time drives it: the caller's or, while that is away when the
-    time is up, one of ours.
+    """An execution over a connection. One thread at a time drives it: the caller's, or a thread of this module if the
+    time is up while the caller is away.
     """
 
     def __init__(self, kernel: KernelHandle, connection: Connection, execution: Execution, calls: Calls | None) -> None:
@@ -163,7 +162,7 @@ class _Run:
             return self.take_missed()
 
     def keep_time(self) -> None:
-        """Has the execution ended when its time is up, also if the caller is away then."""
+        """Ends the execution when its time is up, even if the caller is away then."""
         if self._over is None:
             self._over = Flag()
             start_new_thread(self._keep_time, (self._over,))

@@ -112,10 +112,20 @@ def exact_memory(pids: list[int], kernel: int) -> int:
     return mapped + sum(held.values()) + _add_up(pids, lambda pid: _status(pid, b"VmPTE:"))
 
 
-def private_bytes(pid: int) -> int:
-    """Returns the bytes that a process shares with no other; 0 if it has ended."""
-    told = _amounts(f"/proc/{pid}/smaps_rollup")
-    return told.get(b"Private_Clean:", 0) + told.get(b"Private_Dirty:", 0)
+class CopiedMemory:
+    """The memory of a process that was forked, or has forked: `private` bytes that it shares with no other process.
+
+    `anonymous` are all bytes that belong to no file, and `share` is the process's part of them.
+    """
+
+    __slots__ = ("anonymous", "private", "share")
+
+    def __init__(self, pid: int) -> None:
+        """To read it, the system looks at each page. All are 0 if the process has ended."""
+        told = _amounts(f"/proc/{pid}/smaps_rollup")
+        self.private = told.get(b"Private_Clean:", 0) + told.get(b"Private_Dirty:", 0)
+        self.anonymous = told.get(b"Anonymous:", 0) + told.get(b"Swap:", 0)
+        self.share = told.get(b"Pss_Anon:", 0) + told.get(b"SwapPss:", 0)
 
 
 def anonymous_bytes(pid: int) -> int:
@@ -210,7 +220,7 @@ def _held_memory(path: str) -> dict[tuple[int, int], int]:
 
 
 def _private_memory(pid: int) -> dict[int, int]:
-    """Returns the used bytes of the file systems that a process, but not we, has mounted at the usual tmpfs paths."""
+    """Returns the used bytes of file systems at the usual tmpfs paths that a process has mounted and we have not."""
     found = {}
     for place in ("/tmp", "/var/tmp", "/run", "/dev/shm"):
         theirs = f"/proc/{pid}/root{place}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 
-from kernelbox.wire._bounded import WHOLE_VALUE, bound
 from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._json import MAX_VALUES, Converter, TooLarge
 from kernelbox.wire._messages import Display
+from kernelbox.wire._output_limit import WHOLE_VALUE, bound
 from kernelbox.wire._schema import MAX_DISPLAY_ID, MAX_MIME_TYPE, MAX_MIME_TYPES
 
 TYPE_CHECKING = False

@@ -5,7 +5,6 @@ When its time is up, `_timeout_ladder.py` decides what is done.
 
 from __future__ import annotations
 
-from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._messages import (
     Ask,
     Begun,
@@ -21,6 +20,7 @@ from kernelbox.wire._messages import (
     Started,
     Withdraw,
 )
+from kernelbox.wire._output_limit import bound, value_limit
 from kernelbox.wire._results import ErrorInfo, ExecutionResult, SetBack
 from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
 from kernelbox.wire._timeout_ladder import TimeoutLadder

@@ -99,7 +99,7 @@ _FROM_CELLS = frozenset({m.Ask, m.Comm, m.Payload, m.Reply})
 _UNCHANGED = frozenset(
     {
         *(m.Execute, m.Interrupt, m.Watch, m.Answer, m.Query, m.Spawn),
-        *(m.Copy, m.Foster, m.Release, m.Measure, m.Adopt, m.Adopted, m.Thaw),
+        *(m.Copy, m.Foster, m.Release, m.Measure, m.Measured, m.Adopt, m.Adopted, m.Thaw),
     }
 )
 

@@ -13,6 +13,8 @@ In a kernel's own directory:
     runner             host binds it                     hosts connect, to the runner of a guarded kernel
     keeper             host binds it                     hosts connect, to the kernel's keeper, for copies
     checkpoint-<n>     host: about a frozen copy         hosts, who believe it if it is signed
+    checkpoint-last    host: the last number given       hosts, the keeper
+    checkpoint-evicted keeper: those it has dropped      hosts, for messages
     state              host makes it, the kernel maps it hosts, who know that the kernel can write anything there
     log                host opens it for the kernel      people
     cells-0, cells-1   host opens them for the kernel    hosts, who know that the kernel can write anything there
@@ -59,6 +61,8 @@ SOCKET = "socket"
 RUNNER = "runner"
 DOOR = "keeper"
 CHECKPOINT = "checkpoint-"
+LAST_CHECKPOINT = f"{CHECKPOINT}last"
+EVICTED = f"{CHECKPOINT}evicted"
 STATE = "state"
 LOG = "log"
 CELLS = ("cells-0", "cells-1")

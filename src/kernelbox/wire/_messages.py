@@ -367,16 +367,17 @@ class Copy(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Foster(Message):
-    """Asks a keeper to take in the copy that will name this token. It answers Agreed, and Spawned when that has come.
+    """Asks a keeper to adopt the copy that will name this token. It answers Agreed, and Spawned when the copy has come.
 
-    It is a copy of the kernel `source`. `checkpoint` is the number of a copy that stays frozen. A copy of checkpoint
-    `thaw` is asked for by the keeper itself. With `heir` the copy takes the place of the kernel's process when its
-    start has come to an end; then the keeper answers Agreed once more. If the host ends before, and the record does not
-    name the copy, all stays as it was.
+    The copy is made of the kernel `source`. `checkpoint` is the number of a copy that stays frozen. With `thaw` the
+    keeper itself asks that checkpoint for a copy. An `heir` takes the place of the kernel's process when its start has
+    succeeded; then the keeper answers Agreed once more. If the host ends before that, and the record does not name the
+    copy, nothing changes. `checkpoint_memory` is what all checkpoints may have for themselves.
 
-    The descriptors are those of Spawn: `directory`, `opening` and `lifeline`; of a kernel also `listener`, `state`,
-    `log`, `group …`, and `door` if it has another directory. In the directory of an heir the files of the first two
-    have names that end with `UNBORN`, until it takes its place. The other fields are those of Spawn, too.
+    The descriptors are those of Spawn: `directory`, `opening` and `lifeline`. A kernel also needs `listener`, `state`,
+    `log`, `group …`, and `door` if it has another directory. In the directory of an heir, the files of the first two
+    have names that end with `UNBORN` until it takes its place, and so has the host's note of why the process before it
+    is ended. The other fields are those of Spawn.
     """
 
     token: str
@@ -395,43 +396,56 @@ class Foster(Message):
     disk_before: int = 0
     home: int = 0
     name: str = ""
+    checkpoint_memory: int = 0
 
 
-# How the names of the socket and the state file of an heir end until it takes its place.
+# How the names of the socket, the state file and the note of an heir end until it takes its place.
 UNBORN = ".unborn"
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Agreed(Message):
-    """Answers Foster when the keeper expects the copy, and again when an heir has taken its place; answers Release when
-    the checkpoints have ended."""
+    """Answers Foster when the keeper expects the copy, and again when an heir has taken its place; answers Release."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Release(Message):
-    """Asks a keeper to end a checkpoint of a kernel, 0 for all of them; with `wait` it answers when that has ended."""
+    """Asks a keeper to end a checkpoint of a kernel, 0 for all of them; with `wait` it answers when that has ended.
+
+    `why` is noted for messages, if it was not asked for; `told` says that the maker of another checkpoint learns of it.
+    """
 
     kernel_id: str
     checkpoint: int = 0
     wait: bool = True
+    why: str = ""
+    told: bool = False
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Measure(Message):
-    """Asks a keeper, and this all checkpoints of a kernel `but` one, to do without their spares, which share memory.
+    """Asks a keeper how much memory the checkpoints of a kernel have for themselves. It answers Measured.
 
-    A socket comes with it. Each checkpoint writes a byte there, and has a spare again when the host has closed it.
+    If all together have more than `limit`, it drops the oldest; 0 is no limit. It sends this to the checkpoints with a
+    socket: each ends its spare, writes a byte there, and has a spare again when the socket is closed.
     """
 
     kernel_id: str
-    but: int = 0
+    limit: int = 0
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Measured(Message):
+    """Answers Measure: the bytes that each checkpoint shares with no other process, by its number."""
+
+    private: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Adopt(Message):
-    """Comes to a keeper from a copy, with a socket that the keeper answers at; the system says which process it is.
+    """Presents a copy to its keeper, with a socket for the answer; the system says which process it is.
 
-    A checkpoint says with `failure` why there is no copy.
+    If a checkpoint could not make the copy, it says why in `failure`.
     """
 
     token: str
@@ -453,6 +467,6 @@ class Adopted(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Thaw(Message):
-    """Asks a checkpoint for a copy that goes on as a kernel."""
+    """Asks a checkpoint for a copy that continues as a kernel."""
 
     token: str

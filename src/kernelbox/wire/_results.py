@@ -131,14 +131,14 @@ class AttemptSnapshot:
 
 @dataclass(repr=False, slots=True)
 class ExecutionResult(Readable):
-    """The end of an execution: what the cell did, and what became of the kernel.
+    """The end of an execution: what the cell did, and what happened to the kernel.
 
     `text` is everything a model should read, in order. `value` is the last expression if it is JSON, None if not;
     `return_value` is its text. `exit_code` is that of a bash cell. `state` says whether the kernel's variables were
     kept, lost, or rolled back to a checkpoint, and `ending` how the execution ended: finished, interrupted, restarted,
     died, rolled back or never ran. `opened` says whether this call opened the kernel. If the kernel was set back to a
     checkpoint, `restored_from` is its number, and `lost_executions` are the executions since. `kept` is where `more`
-    finds what was cut.
+    finds what was cut, and `home` the directory that keeps the kernel: neither is in `to_dict()`.
     """
 
     status: Status
@@ -165,6 +165,7 @@ class ExecutionResult(Readable):
     restored_from: int | None = None
     lost_executions: list[int] = field(default_factory=list)
     kept: WholeText | None = None
+    home: str = ""
 
     def snapshot(self, attempt: int, code: str) -> AttemptSnapshot:
         """Returns what this result adds to the history of a retry."""
@@ -172,7 +173,7 @@ class ExecutionResult(Readable):
 
     def to_dict(self) -> dict[str, Any]:
         fields = _fields(self)
-        del fields["kept"]
+        del fields["kept"], fields["home"]  # a caller of the HTTP service learns no paths
         if self.changed is None:
             del fields["changed"]
         if self.restored_from is None:
@@ -193,9 +194,9 @@ def _fields(value: ErrorInfo | OutputItem | AttemptSnapshot | ExecutionResult) -
 
 @dataclass(frozen=True, slots=True)
 class SetBack:
-    """What became of a kernel that goes on from a checkpoint: its number, and the executions since, which are undone.
+    """The checkpoint that a kernel continues from: its number, and the executions since, which are undone.
 
-    `asked_for` says that a client has asked for it; otherwise its process had died.
+    `asked_for` says that a client asked for this; otherwise the kernel's process had died.
     """
 
     checkpoint: int

@@ -117,6 +117,7 @@ _CHECKS: dict[str, tuple[tuple[type, ...], Any]] = {
     "float": ((int, float), None),
     "int | None": ((int, type(None)), None),
     "list[str]": ((list,), _all_of(str)),
+    "dict[str, int]": ((dict,), _all_of(int)),
     "dict[str, float]": ((dict,), _all_of(int, float)),
     "bytes": ((bytes,), None),  # the raw part
     "list[bytes]": ((list,), _up_to(MAX_BUFFERS)),  # split from the raw part

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import importlib.util
 import os
 import re
 import shutil
@@ -14,7 +13,7 @@ import time
 from kernelbox.api import _sync
 from kernelbox.api._configured import kernels
 from kernelbox.base._config import KernelBoxConfig, unknown_variables
-from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._errors import KernelBoxError, installer
 from kernelbox.base._extras import EXTRAS
 from kernelbox.base._extras import missing as missing_extra
 from kernelbox.base._text import escape
@@ -111,7 +110,7 @@ def _check_packages() -> Iterator[Check]:
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
     if missing:
-        fix = f"{_installer()} {' '.join(missing)}"
+        fix = f"{installer()} {' '.join(missing)}"
         yield Check("packages", "failed", f"missing: {', '.join(missing)}", fix)
     else:
         yield Check("packages", "ok", ", ".join(versions))
@@ -122,17 +121,10 @@ def _check_extras() -> Iterator[Check]:
     for name, extra in EXTRAS.items():
         lacking = missing_extra(name)
         if lacking:
-            found, fix = f"not installed: {extra.purpose}", f"{_installer()} 'kernelbox[{name}]'"
+            found, fix = f"not installed: {extra.purpose}", f"{installer()} 'kernelbox[{name}]'"
         else:
             found, fix = f"installed: {extra.purpose}", ""
         yield Check(f"kernelbox[{name}]", "ok", found, fix)
-
-
-def _installer() -> str:
-    """Returns what installs packages here: environments that uv has made have no pip."""
-    if importlib.util.find_spec("pip") is not None:
-        return f"{sys.executable} -m pip install"
-    return f"uv pip install --python {sys.executable}"
 
 
 def _check_settings() -> Iterator[Check]:
@@ -313,10 +305,15 @@ def _print(checks: list[Check]) -> None:
     signs = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
     width = width_of(sys.stdout)
     for check in checks:
-        sign, color = ("-", "dim") if check.verdict == "ok" and check.fix else signs[check.verdict]
+        unused = check.verdict == "ok" and (check.fix or check.found.startswith("not used"))
+        sign, color = ("-", "dim") if unused else signs[check.verdict]
         line = f"{check.name}: {escape(check.found, keep=_NEWLINE)}"
         if check.verdict == "ok" and len(line) > width - 2:
             line = line[: width - 3] + "…"
         print(f"{paint(sign, color, sys.stdout)} {line}")
         if check.fix:
             print(f"  → {check.fix}")
+    found = [check.verdict for check in checks]
+    failed, warnings = found.count("failed"), found.count("warning")
+    verdict = f"Not ready: {failed} of {len(found)} checks failed." if failed else "Ready: kernels run here."
+    print(f"{verdict} Warnings: {warnings}." if warnings else verdict)

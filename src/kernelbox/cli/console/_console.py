@@ -108,7 +108,7 @@ class Console:
         return HTML("<ansigreen>{} [{}]: </ansigreen>").format(self._name, self._count)
 
     def _watch(self) -> None:
-        """Has the prompt say what happens to the kernel while it waits."""
+        """Shows at the prompt what happens to the kernel while the prompt waits."""
         get_app().create_background_task(self._tell_news())
 
     async def _tell_news(self) -> None:

@@ -1,4 +1,4 @@
-"""What became of a console's kernel while the console waited: it was restarted, has died, or was destroyed."""
+"""What happened to a console's kernel while the console waited: it was restarted, died, or was destroyed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class KernelNews:
         self._process: tuple[int | None, int] | None = (record.pid, record.start_time)
 
     def expect_change(self) -> None:
-        """Takes the kernel as it is now: its own cell has told the person what became of it."""
+        """Takes the kernel as it is now: its own cell has shown the person what happened to it."""
         self.look()
 
     def look(self) -> str:

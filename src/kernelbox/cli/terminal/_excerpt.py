@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from kernelbox.wire._bounded import cut_notice
+from kernelbox.wire._output_limit import cut_notice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The application's function `approve`: what can be one, what its answers mean, and what is said where there is none.
+"""The application's function `approve`: what is accepted, what its answers mean, and the reasons given without one.
 
 The decision itself is made in `_approval_gate.py`.
 

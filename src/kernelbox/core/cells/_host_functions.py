@@ -70,7 +70,7 @@ class HostFunctions:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return _failed(ask, exc)  # the function's own: it awaited what others have cancelled
+            return _failed(ask, exc)  # the function itself awaited something that was cancelled
         except (Exception, SystemExit) as exc:  # noqa: BLE001  # the application's function may raise anything: the cell gets it
             return _failed(ask, exc)
         return _returned(ask, value)
@@ -153,7 +153,7 @@ def _signature(name: str, function: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(function)
     except (TypeError, ValueError) as exc:
-        raise InvalidInput("tools", name, f"its parameters cannot be found out ({exc}); wrap it in a function") from exc
+        raise InvalidInput("tools", name, f"its parameters cannot be read ({exc}); wrap it in a function") from exc
 
 
 def _keywords(signature: inspect.Signature) -> set[str]:

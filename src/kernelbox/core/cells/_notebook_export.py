@@ -7,6 +7,7 @@ import re
 
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.core.cells._past_cells import read_cells
+from kernelbox.host._engines import engine_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _KERNELSPEC = {"name": "python3", "display_name": "Python 3 (ipykernel)", "langu
 
 def export_notebook(kernel: KernelHandle) -> dict[str, Any]:
     """Returns the notebook of a kernel, alive or dead; raises KernelBoxError if it keeps no outputs."""
-    if kernel.record.engine != "kernelbox":
+    if not engine_named(kernel.record.engine).logs_cells:
         raise KernelBoxError(
             f"kernel {kernel.name!r} has no notebook: the outputs of Jupyter's own kernels are not kept; use history"
         )

@@ -33,7 +33,7 @@ def next_order(connection: Connection, execution: Execution) -> Order | None:
 
 
 def obey(order: Order, kernel: KernelHandle, connection: Connection, execution: Execution) -> list[Event]:
-    """Does to the kernel what an execution orders; returns the events that this brings up."""
+    """Carries out an order of an execution on its kernel; returns the events that result."""
     events: list[Event] = []
     match order:
         case "interrupt":

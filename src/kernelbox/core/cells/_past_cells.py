@@ -1,4 +1,4 @@
-"""The cells that a name has run, as far as the log of its kernel keeps them: read, and told as values."""
+"""The cells that ran under a name, as values read from the log of its kernel."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from kernelbox.base._text import escape
 from kernelbox.host._engines import engine_named
 from kernelbox.host.store._cell_files import make_loss, read_log
 from kernelbox.host.store._record import format_time
-from kernelbox.wire._bounded import bound
 from kernelbox.wire._cell_log import BEGAN, ENDED, SHOWN, make_header, read_began, read_ended, read_records
 from kernelbox.wire._framing import Decoder, ProtocolError
 from kernelbox.wire._messages import Clear, Display, Done, Output
+from kernelbox.wire._output_limit import bound
 from kernelbox.wire._results import ErrorInfo
 from kernelbox.wire._values import dataclass, field
 from kernelbox.wire.results._transcript import Transcript, writable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     PastStatus = Literal["success", "error", "interrupted", "running", "died", "unknown"]
 
-# Cells that are told, the last ones: a log that a cell has forged may have a hundred times as many.
+# The most cells to return, the last ones: a forged log may have a hundred times as many.
 _MOST_CELLS = 10_000
 
 # Characters of one text: more than a kernel logs of a cell.
@@ -124,7 +124,7 @@ class CellLog:
 
 def read_cells(kernel: KernelHandle) -> CellLog:
     """Reads the log of a kernel, alive or dead."""
-    if engine_named(kernel.record.engine).name != "kernelbox":
+    if not engine_named(kernel.record.engine).logs_cells:
         return _ask_for_inputs(kernel)
     records, is_cut = read_log(kernel.directory)
     if kernel.record.alive:
@@ -146,7 +146,7 @@ def read_output(kernel: KernelHandle, execution_id: str) -> str:
     log = read_cells(kernel)
     if (cell := log.find(execution_id)) is not None:
         return cell.read().text
-    if kernel.record.engine != "kernelbox":
+    if not engine_named(kernel.record.engine).logs_cells:
         why = "kernels of other kernelspecs keep no outputs"
     elif log.is_cut:
         why = "newer cells have taken its place"
@@ -156,7 +156,7 @@ def read_output(kernel: KernelHandle, execution_id: str) -> str:
 
 
 def arrange(records: Iterable[LogRecord], is_cut: bool) -> CellLog:
-    """Returns the cells that the records of a log are about. A record that says nothing sensible is left out."""
+    """Returns the cells that the records of a log are about. Records that make no sense are left out."""
     cells: deque[LoggedCell] = deque(maxlen=_MOST_CELLS)
     count = 0
     for record in records:
@@ -186,7 +186,7 @@ def arrange(records: Iterable[LogRecord], is_cut: bool) -> CellLog:
 
 
 def _ask_for_inputs(kernel: KernelHandle) -> CellLog:
-    """Returns what a kernel of another engine tells of its inputs: it has no log, and its outputs are not kept."""
+    """Returns the inputs that a kernel of another engine remembers. It has no log, and its outputs are not kept."""
     asked = {"hist_access_type": "tail", "n": _MOST_CELLS, "output": False, "raw": True}
     reply = kernel.query("history", asked, patience=_PATIENCE)
     try:

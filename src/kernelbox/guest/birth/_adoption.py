@@ -1,9 +1,9 @@
-"""How a keeper takes in copies of its kernels. It decides what becomes of each step that is left half done.
+"""How a keeper adopts copies of its kernels. It finishes or undoes every step that is left half done.
 
     a host: Foster ──▶ expected ──(the copy: Adopt)──▶ a child ──(the host: settled)──▶ kept
 
 If the host ends before the last step, its copy is ended, and nothing has changed. An heir takes the place of its
-kernel's process in that last step: its socket and its state file get their names, and the process before it is ended.
+kernel's process in that last step: its files get their names, and the process before it is ended.
 The record, which the host writes first, says whether that step was taken.
 """
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from kernelbox.guest._descriptors import Descriptors, close
 from kernelbox.guest._keeper_link import Received, receive_packet, send_packet
 from kernelbox.guest._process_tree import children, kill_descendants, start_time
+from kernelbox.guest.birth._checkpoint_memory import note_evicted
 from kernelbox.guest.birth._child_kernel import SANDBOX, ChildKernel, identify
 from kernelbox.wire._framing import encode
 from kernelbox.wire._layout import INTENT, RECORD, SOCKET, STATE
@@ -43,9 +44,12 @@ if TYPE_CHECKING:
 # Bytes of a record that are read; host/store/_record.py has the same.
 _LONGEST_RECORD = 640 * 1024
 
-# Of what came with the request, what the copy itself gets. It gets no directory, which would be a way out of a sandbox.
+# The descriptors of a request that the copy itself gets. A directory would be a way out of a sandbox.
 _OF_KERNEL = ("listener", "state", "log", "cells", "older cells")
-_OF_KEEPER = ("directory", "opening", "lifeline", "door", "stdout", "stderr", "state for watch")
+_OF_KEEPER = ("directory", "opening", "lifeline", "door", "stdout", "stderr", "state for watch", "process", *SANDBOX)
+
+# The files that get their names when an heir takes its place. The last says why the process before it is ended.
+_OF_HEIR = (SOCKET, STATE, INTENT)
 
 
 @dataclass(slots=True)
@@ -84,13 +88,14 @@ class Adoptions:
     def take_request(self, message: Foster | Release | Measure, fds: list[int], host: socket.socket) -> None:
         """Takes a request about copies. A refused one is answered at once."""
         if isinstance(message, Measure):
-            self._measure(message, fds)
             close(*fds)
-            host.close()
+            self._keeper.memory.measure(message.kernel_id, message.limit, host)
             return
         if isinstance(message, Release):
             close(*fds)
-            self._release(message)
+            released = self.release(message.kernel_id, message.checkpoint, why=message.why, told=message.told)
+            for pid in released if message.wait else ():
+                self._keeper.wait(pid)
             _answer(host, Agreed())
             host.close()
             return
@@ -108,15 +113,38 @@ class Adoptions:
             self._thaw(message)
 
     def give_up(self, descriptor: int) -> bool:
-        """Expects a copy no more whose host has gone; returns whether this was the connection of one."""
+        """Forgets a copy whose host has gone; returns whether this was the connection of one."""
         for token, each in self._expected.items():
             if each.host.fileno() == descriptor:
                 self._forget(token)
                 return True
         return False
 
+    def lose(self, checkpoint: ChildKernel) -> None:
+        """Tells the hosts that wait for a copy of a checkpoint that it has ended."""
+        number = checkpoint.checkpoint
+        for token, each in list(self._expected.items()):
+            if (each.foster.source, each.foster.thaw) == (checkpoint.kernel_id, number):
+                self._forget(token, f"checkpoint {number} is gone")
+
+    def release(self, kernel_id: str, checkpoint: int = 0, *, why: str = "", told: bool = False) -> list[int]:
+        """Ends a checkpoint of a kernel, 0 for all of them; returns the pids. With `why` that is noted for messages."""
+        wanted = [
+            pid
+            for pid, kept in self._keeper.kernels.items()
+            if kept.kernel_id == kernel_id and kept.checkpoint and checkpoint in (0, kept.checkpoint)
+        ]
+        for pid in wanted:
+            kept = self._keeper.kernels[pid]
+            if why and not kept.reason:
+                note_evicted(kept.held["directory"], kept.checkpoint, why, told=told)
+            kept.reason = "dropped"
+            kept.remove_entrances()
+            self._keeper.kill(pid)
+        return wanted
+
     def settle(self, pid: int, kept: ChildKernel, *, settled: bool) -> None:
-        """Ends the start of a child: it stays, if its host has said so, or the record names it."""
+        """Ends the start of a child. It stays if its host has said so, or if the record names it."""
         kept.held.close("opening")
         heir = self._heirs.pop(pid, None)
         if heir is None:
@@ -127,6 +155,8 @@ class Adoptions:
             if not settled:
                 kept.reason = kept.reason or "its start was cut short"
                 self._keeper.kill(pid)
+            elif kept.checkpoint and kept.announced is not None and kept.announced.checkpoint_memory:
+                self._keeper.memory.expect(kept.kernel_id, kept.announced.checkpoint_memory)
             return
         with heir:
             if settled or _is_recorded(pid, kept):
@@ -138,42 +168,24 @@ class Adoptions:
     def _refuse(self, foster: Foster, fds: list[int]) -> str:
         if len(fds) != len(foster.descriptors):
             return f"{len(fds)} descriptors came with the request, and {len(foster.descriptors)} names"
-        if foster.thaw and self._find(foster.source, foster.thaw) is None:
+        if foster.thaw and not self.find(foster.source, foster.thaw):
             return f"checkpoint {foster.thaw} is gone"
         return ""
 
-    def _find(self, kernel_id: str, checkpoint: int) -> ChildKernel | None:
-        """Returns a checkpoint, or the process of a kernel, 0, that is not still an heir."""
+    def find(self, kernel_id: str, checkpoint: int = 0) -> int:
+        """Returns the pid of a kernel, not of an heir that has not its place, or of a checkpoint; 0 if it has ended, or
+        the keeper ends it."""
         for pid, kept in self._keeper.kernels.items():
-            if kept.kernel_id == kernel_id and kept.checkpoint == checkpoint and pid not in self._heirs:
-                return kept
-        return None
+            if (kept.kernel_id, kept.checkpoint) == (kernel_id, checkpoint) and pid not in self._heirs:
+                return 0 if kept.reason else pid
+        return 0
 
     def _thaw(self, foster: Foster) -> None:
-        checkpoint = self._find(foster.source, foster.thaw)
+        checkpoint = self._keeper.kernels[self.find(foster.source, foster.thaw)]
         try:
-            assert checkpoint is not None
             send_packet(checkpoint.held["link"], Thaw(foster.token))
         except OSError as exc:
             self._forget(foster.token, f"checkpoint {foster.thaw} cannot be reached: {exc}")
-
-    def _release(self, release: Release) -> None:
-        wanted = [
-            pid
-            for pid, kept in self._keeper.kernels.items()
-            if kept.kernel_id == release.kernel_id and kept.checkpoint and release.checkpoint in (0, kept.checkpoint)
-        ]
-        for pid in wanted:
-            self._keeper.kernels[pid].reason = "dropped"
-            self._keeper.kill(pid)
-        for pid in wanted if release.wait else ():
-            self._keeper.wait(pid)
-
-    def _measure(self, measure: Measure, fds: list[int]) -> None:
-        for kept in self._keeper.kernels.values():
-            if kept.kernel_id == measure.kernel_id and kept.checkpoint not in (0, measure.but):
-                with contextlib.suppress(OSError):  # it is just ending
-                    send_packet(kept.held["link"], measure, fds)
 
     # -- copies ----------------------------------------------------------------------------------------------
 
@@ -186,7 +198,10 @@ class Adoptions:
         except OSError:
             received = None  # a cell has written something else there
         if received is None or not isinstance(received.message, Adopt):
+            close(*(received.fds if received is not None else ()))
             kept.held.close("link")
+            if kept.checkpoint:
+                self.release(kept.kernel_id, kept.checkpoint)  # it can make no copies any more
             return
         expected = self._expected.get(received.message.token)
         if expected is None or expected.foster.source != kept.kernel_id:
@@ -213,26 +228,29 @@ class Adoptions:
         if is_kernel:
             given.open_pipe("stdout", "stdout writer")
             given.open_pipe("stderr", "stderr writer")
+        for name in SANDBOX:
+            if name in parent.held:
+                given.keep(name, os.dup(parent.held[name]))
+        if beside:
+            given.keep("process", os.pidfd_open(pid))
+        entrances = {name: identify(name, given["directory"]) for name in foster.entrances}
+        began = start_time(pid)
+        if not began:
+            raise ProcessLookupError("it has ended, or too many files are open to look at it")
         if is_kernel:
             self._hand_over(foster, given, received.fds[0])
         else:
             told = Adopted(foster.kernel_id, "", name=foster.name, checkpoint=foster.checkpoint)
             send_packet(received.fds[0], told)
-        held = given.move(*_OF_KEEPER)
+        held = given.move(*_OF_KEEPER)  # nothing fails from here on: the copy has been told that it stays
         held.keep("link", received.fds.pop())
-        for name in SANDBOX:
-            if name in parent.held:
-                held.keep(name, os.dup(parent.held[name]))
-        if beside:
-            held.keep("process", os.pidfd_open(pid))
-        entrances = {name: identify(name, held["directory"]) for name in foster.entrances}
-        copy = ChildKernel(foster.kernel_id, start_time(pid), entrances, held, parent.first)
+        copy = ChildKernel(foster.kernel_id, began, entrances, held, parent.first)
         copy.checkpoint, copy.announced = foster.checkpoint, foster
         copy.shared_watch = parent.watch or parent.shared_watch
         if copy.shared_watch is not None and copy.checkpoint:
             copy.shared_watch.checkpoints.add(pid)
         copy.groups = foster.groups or (parent.groups if foster.kernel_id == parent.kernel_id else [])
-        self._keeper.kernels[pid] = copy
+        self._keeper.keep(pid, copy)
         del self._expected[foster.token]
         if foster.heir:
             self._heirs[pid] = expected.host
@@ -259,13 +277,13 @@ class Adoptions:
         old_pid, old = self._predecessor(pid, heir)
         if old is not None:
             old.note_execution()
-        for name in (SOCKET, STATE):
-            with contextlib.suppress(FileNotFoundError):
+        for name in _OF_HEIR:
+            with contextlib.suppress(OSError):  # a cell has moved it, or made a directory there
                 os.rename(f"{name}{UNBORN}", name, src_dir_fd=directory, dst_dir_fd=directory)
         heir.entrances = {name: identify(name, directory) for name in heir.entrances}
         before = old.watch if old is not None else heir.shared_watch
         if before is not None:
-            heir.watch = before.pass_on(pid, heir.held.take("state for watch"), directory)
+            self._keeper.limit(pid, before.pass_on(pid, heir.held.take("state for watch"), directory))
             for relative in self._keeper.family(heir):
                 relative.shared_watch = heir.watch
         if old is not None:
@@ -281,18 +299,19 @@ class Adoptions:
 
         state = kept.held.take("state for watch")
         try:
-            kept.watch = LimitWatch(foster, pid, 0, state, kept.held["directory"], alone=False)
+            watch = LimitWatch(foster, pid, 0, state, kept.held["directory"], alone=False)
         except OSError as exc:
             close(state)
             kept.reason = f"its limits cannot be kept: {exc}"
             return False
         if kept.shared_watch is not None:
-            kept.watch.compare_with(kept.shared_watch)
+            watch.compare_with(kept.shared_watch)
             kept.shared_watch = None
+        self._keeper.limit(pid, watch)
         return True
 
     def _disinherit(self, pid: int, heir: ChildKernel) -> None:
-        """Ends an heir whose host has gone before the record named it. The process before it goes on."""
+        """Ends an heir whose host has gone before the record named it. The process before it continues."""
         _remove_unborn(heir.held["directory"])
         heir.reason = "its start was cut short"
         heir.is_disinherited = True
@@ -315,14 +334,14 @@ class Adoptions:
 
 
 def _remove_unborn(directory: int) -> None:
-    """Removes what was made for an heir that does not take its place, and the reason for the end of the one before."""
-    for name in (f"{SOCKET}{UNBORN}", f"{STATE}{UNBORN}", INTENT):
+    """Removes what was made for an heir that does not take its place."""
+    for name in _OF_HEIR:
         with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=directory)
+            os.unlink(f"{name}{UNBORN}", dir_fd=directory)
 
 
 def _is_recorded(pid: int, kept: ChildKernel) -> bool:
-    """Tells whether the record of a kernel names a process, which a host has then written before it ended."""
+    """Tells whether the record of a kernel names a process: then a host wrote it before it ended."""
     try:
         fd = os.open(RECORD, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=kept.held["directory"])
         with open(fd, "rb") as file:
@@ -333,7 +352,7 @@ def _is_recorded(pid: int, kept: ChildKernel) -> bool:
 
 
 def _answer(host: socket.socket, message: Message) -> bool:
-    """Answers a host; returns whether it was there to get it."""
+    """Answers a host; returns whether it was still connected."""
     try:
         host.sendall(encode(message))
     except OSError:

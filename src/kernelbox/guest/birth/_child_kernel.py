@@ -1,4 +1,4 @@
-"""A kernel as its keeper has it, before it has reported and after."""
+"""A kernel as its keeper knows it, before and after it has reported."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     from kernelbox.guest.walls._limit_watch import Excess, LimitWatch
 
 
-# What the keeper holds of each kernel: its directory, what its text is read from, where its opener says that its start
-# has come to an end, and its owner's lifeline. For limits that are looked after: its state file, until the kernel has
-# reported. In a sandbox: a descriptor of the first process, by which that is killed, because it is a child of the
-# maker's, who reaps it; what keeps that alive, until the kernel alone does; what shows the kernel that we are there.
-# For copies: the link on which they present themselves, and the door at which hosts ask for them; of a copy that is not
-# our child a descriptor of its process.
+# The descriptors that the keeper holds for each kernel: its directory, the pipes of its text, the pipe on which its
+# opener reports the end of the start, and its owner's lifeline. With limits: its state file, until the kernel has
+# reported. In a sandbox: a descriptor to kill its first process by, which is the maker's child; what keeps that process
+# alive, until the kernel alone does; what shows the kernel that we are there. For copies: the link on which they
+# present themselves, and the socket at which hosts ask for them; for a copy that is not our child, a descriptor of its
+# process.
+#
+# The keeper watches those that become readable when the opener has reported or ended, the owner has ended, a copy
+# presents itself, a process that is not our child has ended, or a host asks for a copy.
+WATCHED = frozenset({"opening", "lifeline", "link", "process", "door"})
 SANDBOX = ("first process", "alive", "here")
 HELD = ("directory", "stdout", "stderr", "opening", "lifeline", "state", "link", "door", *SANDBOX)
 
@@ -45,21 +49,21 @@ class ChildKernel:
     reason: str = ""
     """Why the keeper ends it."""
     watch: LimitWatch | None = None
-    """What looks after its limits, if it has any."""
+    """What checks its limits, if it has any."""
     excess: Excess | None = None
     """The limit that it is ended for."""
     checkpoint: int = 0
     """Its number, if it is a checkpoint of the kernel."""
     announced: Foster | None = None
-    """What a host has said of it, if it is a copy whose start has not come to an end."""
+    """The host's request, if it is a copy that is still starting."""
     shared_watch: LimitWatch | None = None
-    """What looks after the limits of the kernel, if this is a checkpoint of it, or an heir that has not its place."""
+    """What checks the limits of the kernel, if this is a checkpoint of it, or an heir that waits for its place."""
     groups: list[str] = field(default_factory=list)
     """The control groups that it shares with its checkpoints."""
     execution: str | None = None
     """What it ran when an heir took its place, and its state file."""
     is_disinherited: bool = False
-    """Whether it was an heir that has not taken its place."""
+    """Whether it was an heir that never took its place."""
 
     def note_execution(self) -> None:
         """Takes note of what the kernel runs."""
@@ -71,6 +75,17 @@ class ChildKernel:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.held["first process"], signal.SIGKILL)
 
+    def remove_entrances(self) -> None:
+        """Removes the files by which hosts find it."""
+        for name in self.entrances:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=self.held["directory"])
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is a checkpoint that stays: its start has come to an end, and the keeper does not end it."""
+        return bool(self.checkpoint) and "opening" not in self.held and not self.reason
+
     @property
     def outputs(self) -> list[int]:
         """What the text of the kernel can be read from; none, if it is a program of others."""
@@ -81,12 +96,6 @@ class ChildKernel:
         """Whether it has run a cell, and runs none."""
         state = _read_state(self.held["directory"])
         return state is not None and state.executions > 0 and state.activity == "idle"
-
-    @property
-    def watched(self) -> list[int]:
-        """What becomes readable when the opener has said something or ended, or the owner has ended, or a copy presents
-        itself, or a process has ended that is not our child."""
-        return [self.held[name] for name in ("opening", "lifeline", "link", "process") if name in self.held]
 
     @property
     def is_reachable(self) -> bool:
@@ -102,7 +111,7 @@ class ChildKernel:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
-            return True  # it cannot be found out
+            return True  # it is unknown
 
     def _is_open(self, entrance: str) -> bool:
         known, found = self.entrances[entrance], identify(entrance, self.held["directory"])
@@ -120,6 +129,7 @@ class PendingChild:
     opener: socket.socket
     spawn: Spawn
     kernel: ChildKernel
+    was_spare: bool = False
 
 
 def identify(name: str, directory: int) -> tuple[int, int] | None:

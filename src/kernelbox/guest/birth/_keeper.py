@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import gc
 import json
-import math
 import os
 import select
 import signal
@@ -19,6 +18,7 @@ import termios
 import time
 from typing import TYPE_CHECKING
 
+from kernelbox.guest._exit_status import read_exit_code
 from kernelbox.guest._process_tree import (
     become_subreaper,
     children,
@@ -27,8 +27,9 @@ from kernelbox.guest._process_tree import (
     kill_descendants,
 )
 from kernelbox.guest.birth._adoption import Adoptions
+from kernelbox.guest.birth._checkpoint_memory import CheckpointMemory
 from kernelbox.guest.birth._child_kernel import ChildKernel, running_execution
-from kernelbox.guest.birth._exit_status import read_exit_code
+from kernelbox.guest.birth._held_files import HeldFiles
 from kernelbox.wire._layout import DEATH
 from kernelbox.wire._messages import SETTLED
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 # Bytes that a dying kernel left in each of its pipes, such as the last words of a C library, that are kept.
 _LAST_WORDS = 1024 * 1024
 
-# Seconds that what was killed in a control group may take to end; it has been told, and only the system is waited for.
+# Seconds that killed processes of a control group may take to end: only the system is waited for.
 _GROUP_PATIENCE = 2.0
 
 # Times that what a kernel has left in its sandbox is looked for and killed.
@@ -57,28 +58,55 @@ class Keeper:
 
     def __init__(self) -> None:
         self.kernels: dict[int, ChildKernel] = {}
+        self.limited: dict[int, LimitWatch] = {}
+        """What looks after the limits of kernels that have any."""
+        self.files = HeldFiles()
         self.of_sandboxes: set[int] = set()
         """The maker, and the first processes of sandboxes, which become our children if the maker ends."""
         self.spare = 0
         """The fork of the template that waits to become a kernel, if there is one."""
+        self.helpers: set[int] = set()
+        """Forks of ours that find something out, and end."""
         self.adoptions = Adoptions(self)
+        self.memory = CheckpointMemory(self)
         self._oom_kills = self._oom_kills_seen = _count_oom_kills()
         become_subreaper()
 
     @property
     def patience(self) -> float:
-        """The seconds until the next check of a kernel's limits."""
-        due = [kept.watch.due for kept in self.kernels.values() if kept.watch is not None]
-        return max(0.0, min(due) - time.monotonic()) if due else math.inf
+        """The seconds until the next check of a kernel's limits, or of the memory of its checkpoints."""
+        due = (watch.due for watch in self.limited.values())
+        return max(0.0, min((self.memory.due, *due)) - time.monotonic())
+
+    @property
+    def watched(self) -> list[int]:
+        """What else becomes readable than what belongs to one kernel."""
+        return [*self.files.watched, *self.adoptions.watched, *self.memory.watched]
+
+    @property
+    def descriptors(self) -> list[int]:
+        """All that is open here, but for what belongs to one kernel; for a fork to close."""
+        return [*self.adoptions.descriptors, *self.memory.descriptors]
+
+    def keep(self, pid: int, kernel: ChildKernel) -> None:
+        """Takes in a kernel, and watches what is held open for it."""
+        kernel.held = self.files.hold(pid, kernel.held)
+        self.kernels[pid] = kernel
+
+    def limit(self, pid: int, watch: LimitWatch) -> None:
+        """Begins to look after the limits of a kernel."""
+        self.kernels[pid].watch = self.limited[pid] = watch
 
     def look(self) -> None:
         """Ends the kernels that exceed a limit, with all that they have started."""
-        for pid, kept in self.kernels.items():
-            if kept.watch is None or kept.excess is not None or kept.watch.due > time.monotonic():
+        self.memory.look()
+        for pid, watch in self.limited.items():
+            kept = self.kernels[pid]
+            if kept.excess is not None or watch.due > time.monotonic():
                 continue
             with contextlib.suppress(OSError):  # of a file system that fails: the next look may tell more
-                kept.excess = kept.watch.look()
-            if kept.excess is not None and kept.excess[0] == "disk" and kept.watch.spare(self._others(pid)):
+                kept.excess = watch.look()
+            if kept.excess is not None and kept.excess[0] == "disk" and watch.spare(self._others(pid)):
                 kept.excess = None
             if kept.excess is not None and kept.first and self.family(kept):
                 kill_descendants(pid)
@@ -90,7 +118,7 @@ class Keeper:
                 kill(pid)
 
     def _others(self, pid: int) -> list[LimitWatch]:
-        return [kept.watch for other, kept in self.kernels.items() if other != pid and kept.watch is not None]
+        return [watch for other, watch in self.limited.items() if other != pid]
 
     def reap(self) -> None:
         """Takes note of every child that has ended; a kernel stays a zombie until its note is written."""
@@ -98,6 +126,7 @@ class Keeper:
             pid, code = ended
             kept = None if self._is_orphan(pid) else self.kernels.get(pid)
             self.of_sandboxes.discard(pid)
+            self.helpers.discard(pid)
             self.spare = 0 if pid == self.spare else self.spare
             if kept is not None:
                 self._write_down(pid, code)
@@ -151,23 +180,36 @@ class Keeper:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             self.reap()
 
-    def heed(self, descriptor: int) -> None:
-        """Ends a kernel whose owner has gone, or whose opener went before the start was over."""
-        if self.adoptions.give_up(descriptor):
-            return
-        for pid, kept in list(self.kernels.items()):
-            match kept.held.name_of(descriptor):
+    def heed(self, descriptor: int) -> list[int]:
+        """Ends kernels whose owner has gone, or whose opener went before the start was over.
+
+        Returns the doors at which hosts call.
+        """
+        if descriptor not in self.files.watched:
+            if not self.adoptions.give_up(descriptor):
+                self.memory.heed(descriptor)
+            return []
+        doors = []
+        for pid, name, number in self.files.readable():
+            kept = self.kernels.get(pid)
+            if kept is None or kept.held.get(name) != number:
+                continue  # it has gone meanwhile
+            match name:
                 case "lifeline":
                     self.kill(pid)
                 case "opening":
-                    self.adoptions.settle(pid, kept, settled=os.read(descriptor, len(SETTLED)) == SETTLED)
+                    self.adoptions.settle(pid, kept, settled=os.read(number, len(SETTLED)) == SETTLED)
                 case "link":
                     self.adoptions.heed(kept)
                 case "process":
-                    self._write_down(pid, read_exit_code(descriptor))
+                    self._write_down(pid, read_exit_code(number))
+                case "door":
+                    doors.append(number)
+        return doors
 
     def _write_down(self, pid: int, code: int | None) -> None:
         kept = self.kernels.pop(pid)
+        self.limited.pop(pid, None)
         family = self.family(kept)
         if not family:
             kept.kill_first()  # it ends when its kernel has been reaped: it must not be waited for here
@@ -231,9 +273,9 @@ class Keeper:
             kept.shared_watch.checkpoints.discard(pid)
             if alone:
                 kept.shared_watch.leave(self._others(pid))
-        for name in kept.entrances if kept.checkpoint else ():
-            with contextlib.suppress(OSError):
-                os.unlink(name, dir_fd=kept.held["directory"])
+        if kept.checkpoint:
+            kept.remove_entrances()
+            self.adoptions.lose(kept)
         if alone:
             _remove_groups(kept.groups)
         kept.held.close_all()
@@ -246,7 +288,7 @@ class Keeper:
 
     def _is_orphan(self, pid: int) -> bool:
         """Tells whether a child is unknown here."""
-        if pid in self.kernels or pid in self.of_sandboxes or pid == self.spare:
+        if pid in self.kernels or pid in self.of_sandboxes or pid in self.helpers or pid == self.spare:
             return False
         try:
             return os.getsid(pid) not in self.kernels  # else it is a copy that has not presented itself yet

@@ -70,7 +70,7 @@ class TemplateListener:
 def take_socket(fd: int) -> socket.socket:
     """Returns the socket that this process was started with. Kernels do not inherit it.
 
-    If it was the standard input, that is /dev/null from now on, and all else that srt has passed on is closed.
+    If it was the standard input, that is /dev/null from now on, and everything else that srt has passed on is closed.
     """
     if fd == 0:
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))

@@ -93,7 +93,7 @@ def _run(line: str) -> bool:
 
 
 def _forget_flag() -> None:
-    """Has `sys.flags` say what they would without -S: interpreters that multiprocessing starts get the same flags."""
+    """Makes `sys.flags` look as without -S: interpreters that multiprocessing starts get the same flags."""
     at = type(sys.flags).__match_args__.index("no_site")
     set_item = ctypes.pythonapi.PyStructSequence_SetItem
     set_item.argtypes, set_item.restype = (ctypes.py_object, ctypes.c_ssize_t, ctypes.py_object), None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SandboxForker(Forker):
-    """Has sandboxes made, and forks kernels into them.
+    """Asks the maker for sandboxes, and forks kernels into them.
 
     Creating it moves the calling process into a user namespace of its own. Where that is not allowed, `fault` says why.
     """

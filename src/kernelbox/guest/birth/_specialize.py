@@ -47,7 +47,7 @@ _DEFAULTS = (b"MPLBACKEND", b"PAGER", b"GIT_PAGER")  # unless the opener's envir
 # why it could not be specialized.
 READY, READY_WITH_KEEPER = b"ready", b"ready with keeper"
 
-# What a kernel has open in its sandbox; all else might be a way out.
+# What a kernel has open in its sandbox; anything else might be a way out.
 _INSIDE = (
     *("listener", "state", "log", "cells", "older cells", "environment", "report", "runner", "filter", "keeper"),
     *("alive", "link to keeper", "stdout", "stdout writer", "stderr", "stderr writer"),
@@ -128,7 +128,7 @@ def _open(birth: Birth) -> None:
     _take_descriptors(birth)
     os.umask(spawn.umask)
     os.chdir(spawn.cwd)
-    keep_given_directory()  # at once: when the kernel is told to be ready it may be deleted
+    keep_given_directory()  # at once: it may be deleted as soon as the kernel is ready
     _take_environment(birth)
     if hasattr(time, "tzset"):
         time.tzset()
@@ -253,6 +253,7 @@ def _build(identity: Identity, spawn: Spawn, scratch: str) -> KernelProcess:
     sys.argv = [""]
     shell = ZMQInteractiveShell.instance()
     shell.profile_dir.place(scratch or os.path.join(spawn.directory, PROFILE))
+    gc.freeze()  # or the first collection would copy what the template knows of its other kernels
     gc.enable()
     if scratch:
         from kernelbox.guest.birth._own_path import complete_path

@@ -21,7 +21,7 @@ import sys
 import time
 import traceback
 
-from kernelbox.guest._descriptors import Descriptors, close, close_many
+from kernelbox.guest._descriptors import Descriptors, close
 from kernelbox.guest._keeper_link import CAN_LINK, make_link
 from kernelbox.guest._process_tree import start_time
 from kernelbox.guest.birth._child_kernel import HELD, ChildKernel, PendingChild, identify
@@ -113,10 +113,7 @@ class Template:
     def _serve_once(self) -> None:
         """Waits for something to happen and sees to it."""
         poller = select.poll()
-        kept = [fd for kernel in self._keeper.kernels.values() for fd in kernel.watched]
-        doors = {door for kernel in self._keeper.kernels.values() if (door := kernel.held.get("door")) is not None}
-        watched = [self._wake["read"], *self._clients, *self._pending, *kept, *doors, *self._forker.watched]
-        watched += self._keeper.adoptions.watched
+        watched = [self._wake["read"], *self._clients, *self._pending, *self._forker.watched, *self._keeper.watched]
         if self._listener is not None and self._socket.fileno() >= 0:
             watched.append(self._socket.fileno())
         for fd in watched:
@@ -136,17 +133,20 @@ class Template:
                 self._take_prepared()
             elif fd in self._clients:
                 self._take_request(self._clients.pop(fd))
-            elif fd == self._socket.fileno() or fd in doors:
+            elif fd == self._socket.fileno():
                 self._accept(fd)
             else:
-                self._keeper.heed(fd)
+                for door in self._keeper.heed(fd):
+                    self._accept(door)
         self._keeper.look()
-        self._keeper.reap()
         dismissed = self._listener is not None and not self._listener.is_ours  # by `wipe`, which waits for us to leave
         if dismissed and self._spares is not None:
             self._spares.end()
         late = time.monotonic() - self._checked_at
-        if dismissed or late > (2 * _CHECK_EVERY if happened else _CHECK_EVERY):  # a client need not wait for that
+        is_due = dismissed or late > (2 * _CHECK_EVERY if happened else _CHECK_EVERY)  # a client need not wait for that
+        if is_due or any(fd == self._wake["read"] for fd, _ in happened):  # else no child has ended
+            self._keeper.reap()
+        if is_due:
             self._keeper.check()
             gc.collect()  # it is off here for the children's sake, and every request leaves a few kilobytes
             self._checked_at = time.monotonic()
@@ -258,9 +258,8 @@ class Template:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if limit == resource.RLIM_INFINITY:
             return False
-        watched = sum(kept.watch is not None for kept in self._keeper.kernels.values())
         each = self._forker.files_per_kernel
-        taken = len(self._keeper.kernels) * each + watched * _FILES_PER_WATCH
+        taken = len(self._keeper.kernels) * each + len(self._keeper.limited) * _FILES_PER_WATCH
         taken += len(self._clients) + len(self._pending) * (each + _FILES_PER_CHILD)
         taken += self._forker.waiting * _FILES_PER_REQUEST
         return taken + _FILES_OF_OWN > limit
@@ -285,7 +284,8 @@ class Template:
                     given.keep(name, end)
         given.open_pipe("reports", "report")
         try:
-            pid = (self._spares is not None and self._spares.give(spawn, given)) or self._forker.fork(request)
+            spare = 0 if self._spares is None else self._spares.give(spawn, given)
+            pid = spare or self._forker.fork(request)
         except OSError as exc:
             raise CannotFork(f"fork failed: {exc}") from exc
         if pid == 0:
@@ -299,8 +299,8 @@ class Template:
         held = given.move(*(name for name in HELD if name != "state" or spawn.limits))
         kernel = ChildKernel(spawn.kernel_id, start_time(pid), entrances, held, request.first)
         kernel.groups = spawn.groups
-        self._keeper.kernels[pid] = kernel
-        self._pending[reports] = PendingChild(pid, request.opener, spawn, kernel)
+        self._keeper.keep(pid, kernel)
+        self._pending[reports] = PendingChild(pid, request.opener, spawn, kernel, was_spare=bool(spare))
 
     def _answer_opener(self, reports: int, child: PendingChild) -> None:
         """Tells the opener what a child reports: that it is ready, or why it could not be specialized."""
@@ -321,6 +321,10 @@ class Template:
                 self._keeper.kill(child.pid)  # the opener has gone, and no record leads to the process
             return
         self._keeper.kill(child.pid)
+        if child.was_spare and not said:
+            self._keeper.wait(child.pid)  # there must not be two of one kernel
+            child.opener.close()  # it had been killed before; the opener asks again
+            return
         reason = said.decode("utf-8", "replace") or "its process ended while it was being prepared"
         _answer(child.opener, Refused(reason))
 
@@ -335,10 +339,11 @@ class Template:
             state = kernel.held.take("state")
             try:
                 directory, alone = kernel.held["directory"], self._listener is None
-                kernel.watch = LimitWatch(child.spawn, child.pid, kernel.first, state, directory, alone=alone)
+                watch = LimitWatch(child.spawn, child.pid, kernel.first, state, directory, alone=alone)
             except OSError:
                 close(state)
                 raise
+            self._keeper.limit(child.pid, watch)
         except OSError as exc:
             return f"its limits cannot be kept: {exc}"
         return ""
@@ -350,11 +355,10 @@ class Template:
         if self._spares is not None:
             close(*self._spares.descriptors)
         signal.set_wakeup_fd(-1)
-        kept = self._keeper.kernels.values()
-        close_many({fd for kernel in kept for fd in kernel.held.numbers} | {*self._keeper.adoptions.descriptors})
-        for kernel in kept:
-            if kernel.watch is not None:
-                kernel.watch.close()
+        self._keeper.files.close_in_fork()
+        close(*self._keeper.descriptors)
+        for watch in self._keeper.limited.values():
+            watch.close()
         self._wake.close_all()
         close(*self._pending)
         if self._listener is not None and self._listener.directory is not None:

@@ -13,7 +13,7 @@ from kernelbox.guest.birth._keeper import Keeper, appoint_keeper
 from kernelbox.guest.birth._listener import TemplateListener, take_socket
 from kernelbox.guest.birth._template import Template
 
-# The opener, who binds the socket, lets as many wait.
+# The opener, which binds the socket, uses the same number.
 _BACKLOG = 128
 
 
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> None:
         listener, idle_timeout = TemplateListener.unseen(name), float(seconds)
     if listener is not None:
         show_role("template", name)
-        sock.listen(_BACKLOG)  # once more: hosts find us by SO_PEERCRED, which names the process that called it last
+        sock.listen(_BACKLOG)  # again: hosts find us by SO_PEERCRED, which names the last process that called it
     keeper = Keeper()
     forker = Forker()
     if mode == "srt":

@@ -62,6 +62,7 @@ class _Nowhere:
 
 def preload(modules: list[str]) -> None:
     """Imports what every kernel will need, and builds the shell; raises RuntimeError if that starts a thread."""
+    from kernelbox.guest._immortal import make_immortal
     from kernelbox.guest.birth._warmup import pad, warm_up
 
     gc.disable()  # freed pages would be filled, and so copied, by every child
@@ -71,7 +72,7 @@ def preload(modules: list[str]) -> None:
             importlib.import_module(module)
         except BaseException as exc:  # a module may even call sys.exit()
             if module in TOOLS:
-                continue  # the cell that imports it is told; others do not need it
+                continue  # the cell that imports it gets the error; others do not need it
             raise RuntimeError(f"importing {module!r} failed: {type(exc).__name__}: {exc}") from exc
         started = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
         if started:
@@ -83,6 +84,7 @@ def preload(modules: list[str]) -> None:
     warm_up()
     gc.collect()
     pad()
+    make_immortal()
     gc.freeze()  # or the first collection in a child would copy every page of the template
 
 

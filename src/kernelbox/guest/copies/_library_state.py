@@ -1,4 +1,4 @@
-"""What modules keep that a copy of the process must not have as it is: randomness, children, exit functions."""
+"""State of modules that a copy of the process must not share: randomness, child processes, exit functions."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ keep_builtins(globals())
 # What the generator behind `numpy.random.rand` consists of.
 _MT19937_WORDS = 624
 
-# Frozen objects are not looked at for garbage. All are looked at once more when the memory in use has doubled since the
-# last such look, or after so many copies. That takes a second for ten million objects, and at most 1 % of the time.
+# The garbage collector skips frozen objects. All of them are searched again when the memory in use has doubled since
+# the last search, or after this many copies. A search takes a second for ten million objects, and at most 1 % of the
+# time.
 _COPIES = 50
 _SHARE = 0.01
 
 
 @dataclass(slots=True)
 class LastLook:
-    """The last look at all objects: the pages in use after it, when it ended, how long it took, copies since."""
+    """The last search of all objects: the pages in use after it, when it ended, how long it took, copies since."""
 
     pages: int = 0
     ended: float = 0.0
@@ -37,7 +38,7 @@ _last = LastLook()
 
 
 def freeze() -> None:
-    """Keeps the garbage collector from writing to each object: original and copy would then share no page of them."""
+    """Keeps the garbage collector from writing to each object, because each written page is no longer shared."""
     pages, began = _count_pages(), time.monotonic()
     _last.copies += 1
     has_grown = pages > 2 * _last.pages
@@ -58,7 +59,7 @@ def _count_pages() -> int:
 
 
 class RandomState:
-    """The state of Python's own random numbers, which begin anew in every fork: a checkpoint goes on as it was."""
+    """The state of Python's random numbers. Python seeds them anew in a fork, but a checkpoint continues as it was."""
 
     def __init__(self) -> None:
         self._state = random.getstate()
@@ -68,7 +69,7 @@ class RandomState:
 
 
 def reseed() -> None:
-    """Gives the random numbers of Python, numpy and PyTorch a fresh beginning."""
+    """Seeds the random numbers of Python, numpy and PyTorch anew."""
     random.seed()
     if (numpy := sys.modules.get("numpy")) is not None and "numpy.random" in sys.modules:
         # All of the generator's state, at once: its own way to seed itself copies twice as many pages.
@@ -82,7 +83,7 @@ def reseed() -> None:
 
 
 def forget_exit_functions() -> None:
-    """Leaves what is to be done at exit to the original: a copy would remove the original's temporary directories."""
+    """Drops the exit functions, which belong to the original: a copy would remove its temporary directories."""
     atexit._clear()
     registry: dict[Any, Any] = getattr(weakref.finalize, "_registry", {})
     for info in list(registry.values()):

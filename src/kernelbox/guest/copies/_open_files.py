@@ -1,8 +1,8 @@
 """The descriptors that cells have opened: looked at before a fork, and renewed in the copy behind the same numbers.
 
-What two processes share after a fork, they disturb each other by: the position in a file, the data of a socket, the
-events of an epoll. So a copy gets a regular file opened anew at its position, and for what cannot be had twice a dead
-end, at which reads end and writes fail.
+After a fork, two processes disturb each other through what they share: the position in a file, the data of a socket,
+the events of an epoll. So a copy opens each regular file again, at its position. Everything else becomes a dead end:
+reads end there, and writes fail.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 
-# What a process has on a GPU is gone in a copy of it, and what was to use it hangs.
+# A copy of a process loses what the process had on a GPU, and calls that use it hang.
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel")
 
 _SQLITE = b"SQLite format 3\0"
 _OF_SQLITE = ("-wal", "-shm", "-journal")
 
-# Of the flags that a file was opened with, those that are about the moment of opening.
+# The flags of a file that matter only when it is opened.
 _ONCE = os.O_CREAT | os.O_EXCL | os.O_TRUNC
 
 _STREAM, _DATAGRAM = _socket.SOCK_STREAM, _socket.SOCK_DGRAM
@@ -51,7 +51,7 @@ class _Opened:
 
 
 class UserFiles:
-    """What cells have open, but for the kernel's `own` descriptors; `reasons` says what of it cannot be copied."""
+    """What cells have open, without the kernel's `own` descriptors; `reasons` says what cannot be copied."""
 
     def __init__(self, own: set[int]) -> None:
         self.reasons: list[str] = []
@@ -66,7 +66,7 @@ class UserFiles:
         found, target = os.fstat(fd), os.readlink(f"/proc/self/fd/{fd}")
         mode, identity = found.st_mode, (found.st_dev, found.st_ino)
         if identity in own_files:
-            return  # mmap has a descriptor of its own of each file, and closes that itself
+            return  # mmap has its own descriptor of each file, and closes it itself
         flags, inheritable = fcntl.fcntl(fd, fcntl.F_GETFL), not fcntl.fcntl(fd, fcntl.F_GETFD)
         position, watched = 0, tuple[tuple[int, int], ...]()
         if target.startswith(_GPUS):
@@ -95,13 +95,13 @@ class UserFiles:
         self._opened.append(_Opened(fd, identity, kind, flags, inheritable, position, watched))
 
     def flush(self) -> None:
-        """Has what cells have written, and Python has not passed on, written once: by the original."""
+        """Flushes what cells have written and Python still buffers, so that only the original writes it."""
         if not any(each.kind == "file" and each.flags & os.O_ACCMODE != os.O_RDONLY for each in self._opened):
             return
         kinds = {kind for base in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom) for kind in _kinds_of(base)}
-        _writers.update([each for each in gc.get_objects() if type(each) in kinds])  # of millions: isinstance is slow
+        _writers.update([each for each in gc.get_objects() if type(each) in kinds])  # millions: isinstance is slow
         for writer in list(_writers):
-            with contextlib.suppress(Exception):  # closed, or of a full disk: its owner is told when it flushes
+            with contextlib.suppress(Exception):  # closed, or the disk is full: its owner's flush fails too
                 writer.flush()
 
     def renew(self) -> None:
@@ -154,14 +154,14 @@ def _kinds_of(base: type[Any]) -> list[type[Any]]:
 
 
 def renew_epoll(fd: int, watched: dict[int, int]) -> None:
-    """Puts an epoll of our own behind the number of one that the original uses, too."""
+    """Puts a new epoll behind the number of one that the original still uses."""
     put_behind(fd, _new_epoll())
     _fill(fd, tuple(watched.items()))
 
 
 def _is_still_open(opened: _Opened) -> bool:
-    """Tells whether a descriptor is what it was. Libraries close some of theirs in a fork, as matplotlib does its fonts
-    (os.register_at_fork)."""
+    """Tells whether a descriptor still leads to the same file. Libraries close some of theirs in a fork
+    (os.register_at_fork), as matplotlib closes its fonts."""
     try:
         found = os.fstat(opened.fd)
     except OSError:
@@ -191,7 +191,7 @@ def _watched_by(fd: int) -> tuple[tuple[int, int], ...]:
 def _new_epoll() -> int:
     epoll = select.epoll()
     fd = fcntl.fcntl(epoll.fileno(), fcntl.F_DUPFD_CLOEXEC, 0)
-    epoll.close()  # the object would close the number that it has
+    epoll.close()  # otherwise the object would close this number later
     return fd
 
 
@@ -204,7 +204,7 @@ def _fill(fd: int, watched: tuple[tuple[int, int], ...]) -> None:
 
 
 def _socket_like(fd: int) -> int:
-    """Returns a socket that leads nowhere. One that listened still listens, where no process calls."""
+    """Returns a socket that leads nowhere. If the old one listened, this one does too, and no process connects."""
     sock = Socket(fileno=os.dup(fd))
     kind = sock.type
     listens = kind == _STREAM and sock.getsockopt(_socket.SOL_SOCKET, _SO_ACCEPTCONN)

@@ -1,9 +1,9 @@
-"""Forks a copy of this process whose parent is our own parent: neither a cell's `os.wait()` nor our end concerns it.
+"""Forks a copy of this process whose parent is our own parent. A cell's `os.wait()` does not see it; it outlives us.
 
-There are two ways. A process with one thread can ask the system for a sibling (CLONE_PARENT, clone(2)); what libraries
-do at a fork (pthread_atfork(3)) is not done then. Any other forks twice and the process in between ends, so that the
-copy is an orphan, and its new parent is the next subreaper: our keeper, or the first process of our sandbox, whose
-filter of system calls refuses CLONE_PARENT.
+There are two ways. A process with one thread can ask the system for a sibling (CLONE_PARENT, clone(2)). The fork
+handlers of libraries (pthread_atfork(3)) do not run then. Any other process forks twice, and the process in between
+ends. The copy becomes an orphan, and its new parent is the next subreaper: our keeper, or the first process of our
+sandbox. The filter of a sandbox refuses CLONE_PARENT.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def _clone(address: int) -> bool:
 
 
 def _thread_id_address() -> int:
-    """Returns where the C library keeps the number of this thread, which a new process must have of its own; 0 if that
-    cannot be found out."""
+    """Returns where the C library keeps the number of this thread, which a new process needs for itself; 0 if it is
+    unknown."""
     found = ctypes.c_void_p()
     if _NUMBERS is None or _system.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(found), 0, 0, 0) != 0 or not found.value:
         return 0
@@ -69,7 +69,7 @@ def _thread_id_address() -> int:
 
 def _fork_twice() -> bool:
     us = os.getpid()
-    _system.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)  # or the orphan would be ours
+    _system.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)  # otherwise the orphan would be our child
     _python.PyOS_BeforeFork()
     pid = _system.fork()
     if pid == 0:
@@ -90,7 +90,7 @@ def _fork_twice() -> bool:
 
 
 def _wait_for_parent(*formers: int) -> None:
-    """Waits until the process in between has ended: the keeper takes only what is its child."""
+    """Waits until the process in between has ended, because the keeper accepts only its own children."""
     deadline = time.monotonic() + _PATIENCE
     while os.getppid() in formers and time.monotonic() < deadline:
         time.sleep(0.0001)

@@ -1,8 +1,8 @@
 """The threads that a copy would lack, because a fork copies only the one that calls it: whose they are, and whether
 their owner starts them again.
 
-Pools that can be ended are ended first; they start again when they are next used. For each thread that is left, what
-the C library keeps of it names the function that it began with, and that function's library is the owner.
+Pools that can be ended are ended first; they start again when they are next used. For each thread that is left, the C
+library's own data names its first function, and the library of that function is the owner.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHUTDOWNS = tuple(
 )
 _PAUSE_SOFT = 1  # omp_pause_soft of omp.h
 
-# What is known of some owners whose threads do not survive.
+# Advice about owners whose threads do not survive.
 _ADVICE = {
     "polars": "its pool does not start again in a copy; use polars in another kernel, or copy before importing it",
     "duckdb": "close its connections",
@@ -61,7 +61,7 @@ def find_obstacles() -> list[str]:
     if is_alone():
         return []
     _end_pools()
-    if _has_unknown():  # only then what is mapped is read, which takes milliseconds where there are many libraries
+    if _has_unknown():  # only then are the mappings read: milliseconds with many libraries
         _find_pools(_parse(_read_maps()))
         _end_pools()
     deadline = time.monotonic() + _PATIENCE
@@ -107,7 +107,7 @@ def _end_pools() -> None:
     for name in ("joblib.externals.loky.reusable_executor", "loky.reusable_executor"):
         loky: Any = user_sys.modules.get(name)
         if loky is not None and getattr(loky, "_executor", None) is not None:
-            with contextlib.suppress(Exception):  # whatever a cell has made of it: its threads are then found
+            with contextlib.suppress(Exception):  # a cell may have changed it; its threads are then found
                 loky._executor.shutdown(wait=True, kill_workers=True)
                 loky._executor = None
 
@@ -144,7 +144,7 @@ def _look() -> tuple[list[str], bool]:
 
 
 def _is_idle_helper(thread: Any) -> bool:
-    """Tells whether a thread of Python's waits for work, and is started again when there is some."""
+    """Tells whether a Python thread waits for work, and is started again when there is some."""
     if type(thread).__name__ == "TMonitor":  # of tqdm
         return True
     if not thread.name.startswith("asyncio_"):
@@ -190,11 +190,11 @@ def _at(address: int, maps: list[_Mapping]) -> _Mapping | None:
 
 
 def _find_owner(tid: int, maps: list[_Mapping]) -> str:
-    """Returns the library that has started a thread; "" if that cannot be found out.
+    """Returns the library that started a thread; "" if it is unknown.
 
-    `struct pthread` is known by its two pointers to itself; no offset is assumed. The first word in it that points
-    into executable code is the function that the thread began with. If that is the C++ library's, the class of the
-    argument, which is the next word, belongs to the owner.
+    `struct pthread` is known by its two pointers to itself; no offset is assumed. The first word in it that points into
+    executable code is the thread's first function. If the C++ library owns that function, the class of its argument,
+    which is the next word, belongs to the owner.
     """
     try:
         with open(f"/proc/self/task/{tid}/syscall") as file:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernelbox.wire._bounded import BoundedText
 from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._messages import Comm, Display, Message, Output
+from kernelbox.wire._output_limit import BoundedText
 
 keep_builtins(globals())
 
@@ -23,7 +23,7 @@ class OutputBetweenCells:
         self.forget()
 
     def forget(self) -> None:
-        """Drops what there is."""
+        """Drops everything."""
         self.has_any = False
         self._pieces: list[tuple[str, BoundedText] | Display | Comm] = []
         self._blobs = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins as user_builtins
 from typing import Any
 
 from IPython.core import formatters
@@ -11,10 +12,10 @@ from IPython.lib.pretty import _repr_pprint
 
 from kernelbox.guest.output._json_value import json_value
 from kernelbox.guest.output._outbox import Outbox
-from kernelbox.wire._bounded import bound
 from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._bundle import build_display
 from kernelbox.wire._messages import Clear
+from kernelbox.wire._output_limit import bound
 
 keep_builtins(globals())
 
@@ -49,11 +50,10 @@ class DisplayFormatter(formatters.DisplayFormatter):
         """Tells whether a printer has been registered that would be asked for this type."""
         others = (self.mimebundle_formatter, self.ipython_display_formatter, *self.formatters.values())
         plain = self.formatters["text/plain"]
-        return any(
-            cls in formatter.type_printers or object in formatter.type_printers
-            for formatter in others
-            if formatter is not plain
-        )
+        for formatter in others:
+            if formatter is not plain and (cls in (printers := formatter.type_printers) or object in printers):
+                return True
+        return False
 
 
 def _is_repr(formatter: Any, obj: object) -> bool:
@@ -105,6 +105,7 @@ class ResultHook(DisplayHook):
 
     outbox: Outbox
     text_limit = 0
+    exec_result: Any = None  # not a trait: every cell sets it, twice
     _value = ""
 
     def quiet(self) -> bool:
@@ -117,11 +118,29 @@ class ResultHook(DisplayHook):
         self._value = json_value(result)
         return super().compute_format_data(result)
 
-    def update_user_ns(self, result: object) -> None:
-        """Keeps the value in `Out`, also if a cell has emptied the namespace, as `globals().clear()` does."""
-        assert self.shell is not None
-        self.shell.user_ns.setdefault("_oh", self.shell.history_manager.output_hist)
-        super().update_user_ns(result)
+    def update_user_ns(self, result: Any) -> None:
+        """Keeps the value in `_`, `_3` and `Out`, also if a cell has emptied the namespace.
+
+        IPython does the same, and looks up the shell for each step.
+        """
+        shell: Any = self.shell
+        names, hidden, count = shell.user_ns, shell.user_ns_hidden, self.prompt_count
+        kept = names.setdefault("_oh", shell.history_manager.output_hist)
+        if not self.cache_size or result is kept:
+            return
+        if self.do_full_cache and len(kept) >= self.cache_size:
+            self.cull_cache()
+        last = {"_": self._, "__": self.__, "___": self.___}
+        # A value that the user has given to one of them, and a `_` of gettext's, stay.
+        untouched = "_" not in vars(user_builtins) and all(
+            names[name] is hidden.get(name, value) for name, value in last.items() if name in names
+        )
+        self._, self.__, self.___ = result, self._, self.__
+        made = {"_": result, "__": self.__, "___": self.___} if untouched else {}
+        if self.do_full_cache:
+            made[f"_{count}"] = kept[count] = result
+        names.update(made)
+        hidden.update(made)
 
     def write_output_prompt(self) -> None:
         """Writes nothing: the number travels with the result."""

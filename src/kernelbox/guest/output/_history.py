@@ -1,7 +1,7 @@
 """The history: writes each cell with its outputs to the kernel's log (wire/_cell_log.py), which outlives the process.
 
-What a client was sent is written soon after; the end of a cell when its client has the result. Text that is still in
-the pipes when the process dies is in the keeper's note.
+What a client is sent while a cell runs is written first; the rest of it, and the end of the cell, when the client has
+the result. Text that is still in the pipes when the process dies is in the keeper's note.
 """
 
 from __future__ import annotations

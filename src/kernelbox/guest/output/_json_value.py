@@ -15,7 +15,7 @@ keep_builtins(globals())
 # Parts of a value. Looking at so many takes some milliseconds; larger data is better read by other ways.
 _MOST_PARTS = 100_000
 
-# In bits: every process writes and reads whole numbers of this size, whatever its limit of digits is.
+# In bits: every process can write and read whole numbers of this size, with any limit of digits.
 _LONGEST_INT = 2_000
 
 _SIMPLE = frozenset({str, bool, int, float})
@@ -25,7 +25,7 @@ def json_value(value: object) -> str:
     """Returns a value as JSON; "" if it is not JSON as it is, or too large.
 
     It is JSON if it and all its parts are exactly str, int, float, bool, None, list, or dict with str as keys. A
-    subclass, a tuple or a nan is not. No code of the user's runs.
+    subclass, a tuple or a nan is not. No user code runs.
     """
     if type(value) is int and value.bit_length() <= _LONGEST_INT:
         return int.__repr__(value)

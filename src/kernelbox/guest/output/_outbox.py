@@ -61,7 +61,7 @@ class Outbox:
         self._running: tuple[Execute, int] | None = None
         self.watchers = Watchers()
         self._between_cells = OutputBetweenCells()
-        self._unseen = OutputBetweenCells()  # of it, what no watcher has been told
+        self._unseen = OutputBetweenCells()  # the part of it that no watcher has received
         self._begun: dict[tuple[str, str], str] = {}  # lines of tasks, by the execution that made the task and stream
         self.history = history
         self.executions = 0
@@ -124,7 +124,7 @@ class Outbox:
             self._tell_tasks_apart(bool(self.watchers))
 
     def _tell_tasks_apart(self, on: bool) -> None:
-        """Has the streams look whose text they get. Only watchers are told, and looking has its price."""
+        """Makes the streams find out whose text they get. Only watchers need this, and it takes time."""
         for stream in self.streams:
             stream.tell_tasks_apart(on)
 
@@ -176,10 +176,10 @@ class Outbox:
             else:
                 if type(message) in _SHOWN:
                     self.history.add(frame)
-                own = told if self.peer in self.watchers else frame
-                (self.peer.hold if hold else self.peer.send)(own)
                 if not hold:
                     self.history.flush()
+                own = told if self.peer in self.watchers else frame
+                (self.peer.hold if hold else self.peer.send)(own)
             if self.watchers:
                 self.watchers.tell(told, but=self.peer)
         if self.watchers or (self.peer is not None and self.peer.congested):
@@ -241,7 +241,6 @@ class Outbox:
         self._relieved = True
         with self._interrupts, self._lock:
             self._drain()
-            self.history.flush()
         self._wait_for_reader()
 
     def pump(self) -> bool:
@@ -252,8 +251,8 @@ class Outbox:
         with self._lock:
             much = self._drain()
             if self.peer is not None:
-                self.peer.send(b"")
                 self.history.flush()
+                self.peer.send(b"")
             relieved, self._relieved = self._relieved, False
         return much and not relieved
 
@@ -293,8 +292,9 @@ class Outbox:
         return bool(self._begun) or True in [stream.has_begun_line() for stream in self.streams]
 
     def _drain(self, *, final: bool = False) -> bool:
-        for (execution_id, name), text in [self._begun.popitem() for _ in range(len(self._begun))]:
-            self._forward(name, text, execution_id)
+        if self._begun:
+            for (execution_id, name), text in [self._begun.popitem() for _ in range(len(self._begun))]:
+                self._forward(name, text, execution_id)
         blocked = [stream for stream in self.streams if not stream.push()]
         full = self._full.take()
         much = bool(full) and self._empty(full, final=final)
@@ -303,7 +303,7 @@ class Outbox:
         if final:
             for name, decoder in self._origins.values():
                 if decoder.rest and (text := decoder.decode(b"", final=True)):
-                    self._forward(name, text)
+                    self._forward(name, text, final=True)
         return much
 
     def _empty(self, pipes: list[int], *, final: bool) -> bool:
@@ -312,7 +312,7 @@ class Outbox:
             name, decoder = self._origins[pipe]
             # So many reads take all that was written before them, also if the keeper has enlarged the pipe. A child
             # that never stops writing must not keep us here, and at the end of a cell its text is taken whether the
-            # reader is behind or not: it is no other cell's.
+            # reader is behind or not: it belongs to no other cell.
             for _ in range(_READS):
                 if self.congested and not final:
                     self._full.put_back(pipe)
@@ -321,13 +321,16 @@ class Outbox:
                     break
                 much |= len(data) >= _NEARLY_FULL
                 if text := decoder.decode(data):
-                    self._forward(name, text)
+                    self._forward(name, text, final=final)
             else:
                 self._full.put_back(pipe)
         return much
 
-    def _forward(self, name: str, text: str, elsewhere: str = "") -> None:
-        """Sends text; watchers are told that it is of the execution `elsewhere`, if it is not of the running one."""
+    def _forward(self, name: str, text: str, elsewhere: str = "", *, final: bool = False) -> None:
+        """Logs and sends text. Watchers learn that it belongs to the execution `elsewhere`, if not to the running one.
+
+        The log comes first, because the process may die at any moment. At the end of a cell, `end` writes it.
+        """
         if self.peer is None:
             self._between_cells.add_text(name, text)
             if not self.watchers:
@@ -337,6 +340,8 @@ class Outbox:
         told = encode(Output(elsewhere, name, text)) if elsewhere else frame
         if self.peer is not None:
             self.history.add(frame)
+            if not final:
+                self.history.flush()
             self.peer.send(told if self.peer in self.watchers else frame)
         if self.watchers:
             self.watchers.tell(told, but=self.peer)
@@ -372,6 +377,6 @@ class Outbox:
 
 
 def _describe(request: Execute, execution_count: int) -> Begun:
-    """Returns what watchers are told about a cell that begins, without the key of its client."""
+    """Returns the message to watchers about a cell that begins, without the key of its client."""
     code = "" if request.language == "comm" else request.code[:MAX_TOLD_CODE]
     return Begun(request.id, code, request.language, execution_count, request.silent, request.parent)

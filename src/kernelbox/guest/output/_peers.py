@@ -39,7 +39,7 @@ _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) if _TELLS_SENDERS else 0
 # Bytes that wait for a watcher. With more, what is written waits too, so that little is lost to one that is slow.
 _FAR_BEHIND = 8 * 1024 * 1024
 
-# Seconds after which a watcher that is still so far behind is let go: cells of others must not stand still for it.
+# Seconds after which a watcher that is still so far behind is dropped: cells of other clients must not wait for it.
 _PATIENCE = 5.0
 
 

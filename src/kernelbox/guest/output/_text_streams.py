@@ -60,7 +60,7 @@ class OutStream(io.TextIOBase):
         self.tell_tasks_apart(False)
 
     def tell_tasks_apart(self, on: bool) -> None:
-        """Has what a task writes go to the cell that made it, or to the one that runs."""
+        """Sends what a task writes to the cell that made the task, or to the one that runs."""
         self.write = self._write_where_it_belongs if on else self._write_here  # type: ignore[method-assign]  # found first
 
     def _write_where_it_belongs(self, text: str, /) -> int:

@@ -1,9 +1,9 @@
 """A real bash that lives as long as its kernel: directory, variables and functions last from cell to cell.
 
-It is an interactive bash without a terminal: only an interactive shell survives SIGINT and goes back to its prompt.
-The prompt is how it says that a cell has ended: PROMPT_COMMAND writes the exit status to a pipe. A cell is a file that
-bash reads with `.`: there it does not count as interactive, and does not say `exit` when it is told to. Between cells
-bash has no stderr and traces nothing: what it would say of our own lines, or when the kernel dies, is no output. The
+It is an interactive bash without a terminal: only an interactive shell survives SIGINT and goes back to its prompt. The
+prompt is how it says that a cell has ended: PROMPT_COMMAND writes the exit status to a pipe. A cell is a file that bash
+reads with `.`: there it does not count as interactive, and does not print `exit` when it exits. Between cells bash has
+no stderr and traces nothing: what it would print about our own lines, or when the kernel dies, is not output. The
 stderr of cells is behind another descriptor; what `exec 2>file` has made of it is put there when a cell has ended.
 """
 

@@ -211,7 +211,7 @@ def file_of(data: bytes) -> int:
 
 
 def _read_file(fd: int) -> tuple[object, ...]:
-    """Has the program read a file from its beginning: opened anew, its position is the program's own."""
+    """Makes the program read a file from its beginning: opened again, it has its own position."""
     if hasattr(os, "memfd_create"):
         return (_OPEN, 0, f"/proc/self/fd/{fd}", os.O_RDONLY, 0)
     return (_DUP2, fd, 0)

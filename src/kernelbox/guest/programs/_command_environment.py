@@ -1,7 +1,7 @@
 """The environment and the directory that commands run in: what the kernel was given, and what cells have changed.
 
 The changes decide what a command does as much as its text: `PATH`, `BASH_ENV`, exported functions, `LD_PRELOAD`. So
-they are shown to those who approve it.
+they are shown in the approval request.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _PATIENCE = 0.25
 # More numbers of children are looked through for those that have been reaped.
 _MANY = 100
 
-# Descriptors that may be spent on being told of the end of orphans; the others are looked at from time to time.
+# The most descriptors for watching the end of orphans; other orphans are checked from time to time.
 _MOST_WATCHED = 32
 
 _HAS_WAITID = hasattr(os, "waitid")  # macOS has it from Python 3.13 on

@@ -65,7 +65,7 @@ class Runner:
         self._kernel = os.pidfd_open(kernel)
         self._key = os.urandom(RUNNER_KEY_SIZE)
         self._spent: set[str] = set()
-        self._controls: dict[int, tuple[Socket, int]] = {}  # by descriptor: where a child's end is told, and the child
+        self._controls: dict[int, tuple[Socket, int]] = {}  # by descriptor: where a child's end is reported, the child
         self._began: dict[int, float] = {}
         self._nothing, self._null = os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY)
         self._bash = LastingBash(self._close_in_fork)

@@ -65,7 +65,7 @@ class LastingBash:
         self.listen()
         try:
             return os.readlink(b"/proc/%d/cwd" % self.bash) if self.waiting else None
-        except OSError:  # it has ended, and who types in it has not noticed
+        except OSError:  # it has ended, and the process that types in it has not noticed
             self.waiting = False
             return None
 

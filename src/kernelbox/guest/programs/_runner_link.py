@@ -24,7 +24,7 @@ keep_builtins(globals())
 # An answer is a line, with the path of a program in it at most.
 _LONGEST_ANSWER = 64 * 1024
 
-# How long bash, and who types in it, may take to stop after an interrupt; see guest/programs/_bash.py.
+# How long bash, and the process that types in it, may take to stop after an interrupt; see guest/programs/_bash.py.
 _BASH_PATIENCE = 2.0
 
 ENDED = "its runner, the process that starts approved commands, has ended"

@@ -14,10 +14,10 @@ from kernelbox.guest.output._outbox import Outbox
 from kernelbox.guest.output._peers import Peer
 from kernelbox.guest.programs._command_environment import take_directory
 from kernelbox.guest.programs._program import Approval, Program
-from kernelbox.wire._bounded import bound
 from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import INPUT_TOOL, SHELL_SERVER, Answer, ApprovalRejectedError, Ask, Execute, Withdraw
+from kernelbox.wire._output_limit import bound
 from kernelbox.wire._questions import fingerprint, number_of
 
 keep_builtins(globals())
@@ -64,13 +64,15 @@ class PendingAsks:
         return self._ask(server_name, tool_name, tool_args).read_answer()
 
     def _ask(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> _Question:
+        question = _Question(server_name, tool_name, tool_args)
         box: SimpleQueue[Answer] = SimpleQueue()
-        with self._asking(server_name, tool_name, tool_args, box.put) as question:
+        with self._asking(question, box.put):
             question.answer = box.get()
         return question
 
     async def ask_async(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> bytes:
         """Does the same in a task, and lets others run while it waits."""
+        question = _Question(server_name, tool_name, tool_args)
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = loop.create_future()
 
@@ -78,17 +80,14 @@ class PendingAsks:
             with contextlib.suppress(RuntimeError):  # the loop has been closed
                 loop.call_soon_threadsafe(_settle, answered, answer)
 
-        with self._asking(server_name, tool_name, tool_args, put) as question:
+        with self._asking(question, put):
             question.answer = await answered
         return question.read_answer()
 
     @contextlib.contextmanager
-    def _asking(
-        self, server_name: str, tool_name: str, tool_args: dict[str, Any], put: Callable[[Answer], object]
-    ) -> Iterator[_Question]:
+    def _asking(self, question: _Question, put: Callable[[Answer], object]) -> Iterator[None]:
         """Puts a question, and passes its answer to `put`. A question without an answer is withdrawn at the end."""
-        server_name, tool_name = plain_text(server_name, "a server"), plain_text(tool_name, "a tool")
-        question = _Question(tool_name, plain_args(tool_args))
+        tool_name = question.tool_name
         peer, execution_id = self._outbox.peer, self._outbox.execution_id
         if peer is None:
             raise ApprovalRejectedError(f"{tool_name}: no cell is running for which it could be approved")
@@ -102,7 +101,7 @@ class PendingAsks:
                 raise ApprovalRejectedError(f"{tool_name}: a cell has replaced the socket of its client")
             self._count += 1
             number = question.number = number_of(self._key, execution_id, self._count)
-            ask = Ask(execution_id, number, server_name, tool_name, question.args)
+            ask = Ask(execution_id, number, question.server_name, tool_name, question.args)
             question.fingerprint = fingerprint(self._key, _as_read(ask))
             self.open[number] = (peer, put)
             return ask
@@ -113,7 +112,7 @@ class PendingAsks:
                     f"{tool_name}: the cell or the application that could approve it has gone away"
                 )
             self._call_helper()  # or the answer would not be read before the cell has run for a while
-            yield question
+            yield
         finally:
             self.open.pop(number, None)
             if question.answer is None and number:
@@ -189,9 +188,9 @@ class PendingAsks:
 class _Question:
     """A call that waits for its answer."""
 
-    def __init__(self, tool_name: str, args: dict[str, Any]) -> None:
-        self.tool_name = tool_name
-        self.args = args
+    def __init__(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> None:
+        self.server_name, self.tool_name = plain_text(server_name, "a server"), plain_text(tool_name, "a tool")
+        self.args = plain_args(tool_args)
         self.number = 0
         self.fingerprint = ""
         self.answer: Answer | None = None

@@ -1,8 +1,8 @@
 """How a kernel makes copies of itself, between cells: look → fork → renew → present itself to the keeper.
 
-A copy is a kernel of its own, or a checkpoint: that stays frozen, and keeps a spare, which is a copy that goes on when
-a kernel is wanted. A fork takes longer the more memory there is, so no rollback should wait for one. Nothing of the
-original may be disturbed, so it waits until the copy has let go of all that the two share.
+A copy is a new kernel, or a checkpoint. A checkpoint stays frozen and keeps a spare: a copy that continues when a
+kernel is wanted. A fork takes longer with more memory, so no rollback should wait for one. The original must not be
+disturbed, so it waits until the copy has released everything that the two share.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _exit = os._exit
 
 _FAILED = 70  # EX_SOFTWARE of sysexits.h
 
-# What a copy says to what it is a copy of, when it has let go of all that the two share.
+# What a copy tells its original when it has released everything that the two share.
 _APART = b"apart"
 
 # Seconds that a host may take to measure a checkpoint: the system looks at each page.
@@ -100,7 +100,7 @@ class Copies:
         self.under_way = False
 
     def make(self, request: Copy) -> dict[str, Any] | None:
-        """Makes copies of the kernel, and returns the answer to the request; None in a copy, where no one has asked."""
+        """Makes copies of the kernel, and returns the answer to the request; None in a copy, which answers none."""
         self._parts.io.stop()
         try:
             return self._make(request)
@@ -127,8 +127,8 @@ class Copies:
         return {"status": "ok", "execution_count": parts.shell.execution_count - 1}
 
     def _fork(self, become: Any) -> str | None:
-        """Forks a copy, in which `become` is called with what says that it is apart. Returns None in the copy; before
-        that, in the original, why there is no copy, "" if there is one."""
+        """Forks a copy, which calls `become` with the descriptor on which it reports that nothing is shared any more.
+        Returns None in the copy, and in the original why there is no copy, "" if there is one."""
         waits, apart = os.pipe()
         self.under_way = True
         try:
@@ -156,7 +156,7 @@ class Copies:
         return None
 
     def _become(self, token: str, request: Copy, survey: _Survey, apart: int) -> None:
-        """Makes the forked process a copy that disturbs the original in nothing."""
+        """Makes the forked process a copy that does not disturb the original."""
         self._let_go(survey)
         if request.frozen:
             self._present(token)
@@ -190,7 +190,7 @@ class Copies:
         forget_children()
 
     def _stay_frozen(self, survey: _Survey) -> None:
-        """Waits for as long as the checkpoint is kept; returns in a spare that goes on as a kernel.
+        """Waits for as long as the checkpoint is kept; returns in a spare that continues as a kernel.
 
         A spare looks at the keeper's request, and leaves it there for the checkpoint to take. So the request is not
         lost with a spare that was killed.
@@ -230,7 +230,7 @@ class Copies:
         self._say_apart(apart)
 
     def _present(self, token: str) -> None:
-        """Shows the keeper this process, which then has a link of its own, and takes what makes it a kernel."""
+        """Presents this process to the keeper on a new link, and takes the descriptors that make it a kernel."""
         identity = self._parts.identity
         ours, theirs = make_link()
         send_packet(identity.link, Adopt(token), [ours])

@@ -14,7 +14,7 @@ from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 
-# The host, who binds the socket, lets as many wait.
+# The host, which binds the socket, uses the same number.
 _BACKLOG = 128
 
 # What makes a copy another kernel, in the order of the numbers that it takes.
@@ -80,7 +80,7 @@ class Identity:
         return [0, 1, 2, *self.outputs, *self.inputs, *self.cells, self.listener.fileno(), self.state_file, *others]
 
     def let_go(self) -> None:
-        """Lets a copy go of what the original reads and writes."""
+        """Closes, in a copy, what the original reads and writes."""
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for number in (*self.outputs, *self.inputs, self.listener.fileno()):
             os.dup2(null, number, False)
@@ -97,7 +97,7 @@ class Identity:
         numbers = (*self.outputs, *self.inputs, *self.cells, self.listener.fileno(), self.state_file, self.log)
         for number, name in zip(numbers, _RENEWED, strict=True):
             put_behind(number, given.take(name))
-        self.listener.listen(_BACKLOG)  # once more: hosts see by SO_PEERCRED who has called it last
+        self.listener.listen(_BACKLOG)  # again: SO_PEERCRED shows hosts the last process that called it
         self.listener.setblocking(False)
         self.memory = mmap.mmap(self.state_file, 0)
 

@@ -222,7 +222,7 @@ class IO:
     def _serve_helping(self) -> None:
         try:
             self._serve_once()
-        except MemoryError:  # a cell has taken all; it is told to the cell as well
+        except MemoryError:  # a cell has taken all; the cell gets this error too
             spend_reserve()
             time.sleep(REST)
 
@@ -263,7 +263,7 @@ class IO:
         if time.monotonic() >= self._deaf_until:
             poller.register(self._listener, select.POLLIN)
         if self._runner is not None:
-            poller.register(self._runner, 0)  # it says nothing; that it ends is told in any case
+            poller.register(self._runner, 0)  # it sends nothing; poll(2) always reports its end
         if also is not None:
             poller.register(also, select.POLLIN)
             poller.register(self._main_waker.fd, select.POLLIN)

@@ -44,11 +44,11 @@ from kernelbox.guest.shell._shell import ZMQInteractiveShell
 from kernelbox.guest.shell._traceback import format_value
 from kernelbox.guest.walls import _guard_hooks
 from kernelbox.wire import _kernel_state as _state
-from kernelbox.wire._bounded import bound
 from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._framing import ProtocolError
 from kernelbox.wire._json import type_name
 from kernelbox.wire._messages import Answer, Copy, Done, Execute, Interrupt, Message, Payload, Query, Reply, Watch
+from kernelbox.wire._output_limit import bound
 from kernelbox.wire._timeout_ladder import GRACE, LAST_GRACE
 
 keep_builtins(globals())
@@ -82,7 +82,7 @@ class KernelProcess:
         self._identity = identity
         waker, main_waker = Waker(), Waker()
         self.interrupts = Interrupts(identity.memory, main_waker.wake)
-        self.loop = self.interrupts.loop = Loop(self.interrupts.note_background)  # whatever policy a module has set
+        self.loop = self.interrupts.loop = Loop(self.interrupts.note_background)  # not by a module's policy
         asyncio.set_event_loop(self.loop)
         self.outbox = Outbox(identity.memory, identity.outputs, self.interrupts, CellHistory(identity.cells))
         self.asks = keyboard.asks = PendingAsks(self.outbox, waker.wake, guarded=identity.runner is not None)

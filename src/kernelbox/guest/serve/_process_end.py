@@ -1,4 +1,4 @@
-"""How a kernel's process ends of its own accord: at once, or in good order."""
+"""How a kernel's process ends itself: at once, or in good order."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ProcessEnd:
             self.die("its directory is gone")
 
     def leave(self, reason: str, *, tell: bool = True) -> None:
-        """Ends the process in good order: clients are told why, if they do not know, and exit functions run."""
+        """Ends the process in good order: clients learn why, unless they know, and exit functions run."""
         set_handler(signal.SIGTERM, signal.SIG_IGN)
         # A signal that came in the middle of sending leaves half a frame, which nothing can follow.
         sending = self._outbox.is_held_here
@@ -71,7 +71,8 @@ class ProcessEnd:
         self.leave("killed by SIGTERM", tell=False)  # a host that sends it has written down why
 
     def exit_at_once(self, status: int) -> NoReturn:
-        """Stands in for `os._exit`: a line that has been begun is written first."""
+        """Stands in for `os._exit`: a line that has been begun is written first, and what is being sent is sent."""
         for stream in self._outbox.streams:
             stream.push()
+        self._outbox.lock.acquire(timeout=_LAST_PATIENCE)  # a thread may have taken text that it has not yet sent
         _exit(status)

@@ -15,10 +15,10 @@ from kernelbox.guest._stdlib import contextlib, os, sys, threading, time
 from kernelbox.guest.serve._transfers import LONGEST as LONGEST_TRANSFER
 from kernelbox.guest.serve._transfers import NAMES as TRANSFERS
 from kernelbox.guest.shell._traceback import format_value
-from kernelbox.wire._bounded import bound
 from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._json import exact, type_name
 from kernelbox.wire._messages import Query
+from kernelbox.wire._output_limit import bound
 
 if TYPE_CHECKING:
     from kernelbox.guest._interrupts import Interrupts
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 keep_builtins(globals())
 
-# Variables that are told, and the characters of their previews and of their names and types.
+# The most variables in a reply, and characters of their previews, names and types.
 _MOST_VARIABLES = 10_000
 _PREVIEW = 80
 _LONGEST_NAME = 256
@@ -42,10 +42,10 @@ _NO_TIME_LEFT = f"<not looked at: the variables before it took {_ALL_VARIABLES:g
 _MOST_MATCHES = 1_000
 _LONGEST_MATCH = 1_000
 
-# Inputs that are told, the last ones.
+# The most inputs in a reply, the last ones.
 _MOST_INPUTS = 10_000
 
-# Characters of what is told about an object: its source may be a whole module.
+# Characters of the text about an object: its source may be a whole module.
 _LONGEST_INSPECTION = 1_000_000
 
 

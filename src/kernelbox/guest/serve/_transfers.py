@@ -72,7 +72,7 @@ class Transfers:
         return {}
 
     def _under_way(self, values: dict[str, T], token: str) -> T:
-        """Returns a value that is half moved, and gives up those that their clients have left behind."""
+        """Returns a value that is half moved, and drops those that their clients have abandoned."""
         now = time.monotonic()
         for other in [other for other, used in self._used.items() if now - used > _LEFT_BEHIND and other != token]:
             del self._used[other]
@@ -99,15 +99,20 @@ class Transfers:
         path, offset = _path(args), int(args["offset"])
         part = f"{path}.part-{args['token']}"
         flags = os.O_WRONLY | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if offset == 0 else 0)
-        file = os.open(part, flags, 0o666)
         try:
-            while payload:
-                written = os.pwrite(file, payload, offset)
-                payload, offset = payload[written:], offset + written
-        finally:
-            os.close(file)
-        if args["complete"]:
-            os.replace(part, path)
+            file = os.open(part, flags, 0o666)
+            try:
+                while payload:
+                    written = os.pwrite(file, payload, offset)
+                    payload, offset = payload[written:], offset + written
+            finally:
+                os.close(file)
+            if args["complete"]:
+                with contextlib.suppress(FileNotFoundError):  # a script stays one that can be run
+                    os.chmod(part, stat.S_IMODE(os.stat(path).st_mode))
+                os.replace(part, path)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, path) from None  # the caller knows of no part
         return {}
 
     def _drop_file(self, kernel: KernelProcess, args: dict[str, Any], payload: bytes) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from kernelbox.guest.programs._runner_link import RunnerBash
 from kernelbox.guest.shell._changes import Changes
 from kernelbox.guest.shell._comm import Comms
 from kernelbox.guest.shell._keyboard import keyboard
-from kernelbox.guest.shell._shell import ZMQInteractiveShell
+from kernelbox.guest.shell._shell import ZMQInteractiveShell, end_line
 from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._messages import Display, Done, Execute
 
@@ -77,12 +77,14 @@ class Cells:
 
     def run(self, request: Execute) -> Done:
         """Runs a cell to its end and returns its `Done`."""
-        cell = self._run_python(request) if request.language == "python" else self._run_other(request)
+        python = request.language == "python"
+        plain = python and self._shell.is_plain(request.code)
+        cell = self._run_python(request, plain) if python else self._run_other(request)
         self._shell.set_text_limit(request.text_limit)
         self._shell.takes_payloads = request.payloads
         keyboard.has_left_debugger = False
         self._context.run(ORIGIN.set, Origin(request.id, request.parent or request.id))
-        may_wait = request.language == "python" and self._shell.may_wait(request.code)
+        may_wait = python and self._shell.may_wait(request.code, plain)
         self._traces.resume()
         try:
             return self._run_to_end(request, cell) if may_wait else self._run_at_once(request, cell)
@@ -92,7 +94,7 @@ class Cells:
                 sys.setrecursionlimit(_LEAST_RECURSION)
 
     def renew(self) -> None:
-        """Takes the process that this is a copy in for the kernel itself."""
+        """Makes a copy count as the kernel itself, not as a child that a cell forked."""
         self._pid = os.getpid()
 
     def leave_if_forked(self, exc: BaseException | None) -> None:
@@ -169,16 +171,16 @@ class Cells:
         finally:
             self._loop.stop()
 
-    async def _run_python(self, request: Execute) -> Done:
+    async def _run_python(self, request: Execute, plain: bool) -> Done:
         shell = self._shell
         shell.error = None
         shell.changes = Changes(shell) if request.report_changes else None
         if request.restore_cwd and not _is_here(request.restore_cwd):  # another client's cell went elsewhere
-            with contextlib.suppress(OSError):  # it is told after the cell
+            with contextlib.suppress(OSError):  # the notice after the cell says so
                 os.chdir(request.restore_cwd)
         try:
             self._interrupts.expose()
-            result = await self._run_cell(request)
+            result = await self._run_cell(request, plain)
             error = self._failure(result)
             self.leave_if_forked(error)
             self._flush_own_streams()
@@ -207,10 +209,10 @@ class Cells:
                 with contextlib.suppress(Exception):  # it may be anything, or nothing
                     stream.flush()
 
-    async def _run_cell(self, request: Execute) -> Any:
+    async def _run_cell(self, request: Execute, plain: bool) -> Any:
         shell, result, failure = self._shell, None, None
         try:
-            cell = shell.transform_cell(request.code)
+            cell = end_line(request.code) if plain else shell.transform_cell(request.code)
         except Exception:  # noqa: BLE001  # IPython shows what its transformers raise
             cell, failure = request.code, sys.exc_info()
         shell.in_cell = True

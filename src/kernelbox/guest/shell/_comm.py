@@ -36,7 +36,7 @@ class KernelComm(BaseComm):
 
 
 class Comms(CommManager):
-    """The comms of a kernel, by their ids, and who is called for those that a front end opens."""
+    """The comms of a kernel, by their ids, and what is called for those that a front end opens."""
 
     def take(self, request: Execute) -> None:
         """Gives a front end's message to the comm that it names. Errors of the comm's own code are logged."""

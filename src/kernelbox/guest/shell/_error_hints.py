@@ -104,7 +104,7 @@ def forget_refused(exc: BaseException, value: str) -> None:
         warnings.simplefilter("ignore", RuntimeWarning)
         while tb is not None:
             if tb.tb_frame.f_code in _RUNNERS:
-                with contextlib.suppress(RuntimeError):  # it runs: what it has caught is being told
+                with contextlib.suppress(RuntimeError):  # it runs, and reports what it has caught
                     tb.tb_frame.clear()
             tb = tb.tb_next
 

@@ -19,13 +19,6 @@ keep_builtins(globals())
 _END_OF_FILE = "\x04"
 
 
-class InputUnavailable(StdinNotImplementedError):
-    """Raised by `input()`, `getpass()` and debuggers: there is no keyboard.
-
-    IPython knows what to do then: `%reset` does not ask, `%save` replaces no file.
-    """
-
-
 class Person(Protocol):
     """What puts a question to the person at the client, if one is there."""
 
@@ -86,9 +79,9 @@ class Keyboard:
         return None
 
     def require(self) -> None:
-        """Raises InputUnavailable if a debugger would find no one to talk with."""
+        """Raises StdinNotImplementedError if a debugger would find no one to talk with."""
         if self.asks is None or not self.asks.allows_input:
-            raise InputUnavailable(
+            raise StdinNotImplementedError(
                 "there is no debugger here: no one is at the keyboard of this kernel. "
                 "Print what you want to know instead."
             )
@@ -105,15 +98,16 @@ class Keyboard:
         user_sys.breakpointhook = self.breakpoint
 
     def _read(self, prompt: str, *, password: bool) -> str:
+        """Raises what ipykernel does if no one answers: IPython knows then that `%reset` and `%save` cannot ask."""
         if self.asks is None or not self.asks.allows_input:
-            raise InputUnavailable(
+            raise StdinNotImplementedError(
                 f"input({prompt!r:.200}) cannot be answered: no one is at the keyboard of this kernel. "
                 "Put the value into the code instead."
             )
         try:
             text = self.asks.ask_input(prompt, password=password)
         except ApprovalRejectedError as exc:
-            raise InputUnavailable(str(exc)) from None
+            raise StdinNotImplementedError(str(exc)) from None
         if text == _END_OF_FILE:
             raise EOFError
         return text

@@ -62,7 +62,7 @@ class FrontEndMagics(Magics):
 
     @line_magic
     def qtconsole(self, line: str) -> None:
-        """Says what there is instead."""
+        """Says what to use instead."""
         print("%qtconsole: a kernel has no screen; use kernelbox console in a terminal", file=sys.stderr)
 
     @line_magic
@@ -103,7 +103,7 @@ class Installers(PackagingMagics):
         if uv is None:
             command = f"{shlex.quote(sys.executable)} -m ensurepip"
             is_writable = os.access(sysconfig.get_path("purelib"), os.W_OK)  # not in a sandbox
-            advice = f"run !{command}" if is_writable else f"have `{command}` run outside of the kernel"
+            advice = f"run !{command}" if is_writable else f"run `{command}` outside of the kernel"
             raise UsageError(f"%pip: this environment has neither pip nor uv; {advice}")
         action, _, rest = line.strip().partition(" ")
         python = f"--python {shlex.quote(sys.executable)}" if action.isalpha() else ""

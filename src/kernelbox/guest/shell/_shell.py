@@ -15,8 +15,8 @@ import html  # noqa: F401
 import re
 import sys
 import warnings
-from collections.abc import Iterator
 from contextvars import Token
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -28,7 +28,7 @@ from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
 from IPython.core.macro import Macro
 from IPython.core.payload import PayloadManager
 from traitlets import Any as AnyTrait
-from traitlets import Integer, Type
+from traitlets import TraitError, Type
 from traitlets.config import Config
 
 from kernelbox.guest._memory_reserve import spend_reserve
@@ -52,10 +52,10 @@ from kernelbox.guest.shell._magics import (
 from kernelbox.guest.shell._profile import LazyProfile, Stored, storing_nothing
 from kernelbox.guest.shell._shell_commands import Commands, Scripts
 from kernelbox.guest.shell._traceback import format_exception, format_value
-from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._builtins import find_replaced, keep_builtins
 from kernelbox.wire._json import type_name
 from kernelbox.wire._messages import Display
+from kernelbox.wire._output_limit import bound, value_limit
 from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
 
 keep_builtins(globals())
@@ -74,7 +74,7 @@ class Compiler(CachingCompiler):
 
     def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
         name = super().cache(transformed_code, number, raw_code)
-        if raw_code is not None and raw_code != transformed_code:
+        if raw_code is not None and transformed_code not in (raw_code, raw_code + "\n"):
             lines, made = raw_code.splitlines(), transformed_code.splitlines()
             if len(lines) == len(made) or raw_code.startswith("%%"):
                 _traceback.written[name] = lines
@@ -88,8 +88,12 @@ class Hooks(EventManager):
 
     def trigger(self, event: str, *args: Any, **kwargs: Any) -> None:
         if self.callbacks[event]:
-            with self.shell.running(None):
+            self.shell.running.append(None)
+            try:
                 super().trigger(event, *args, **kwargs)
+            finally:
+                self.shell.running.pop()
+                self.shell.leave_displayhook()
 
 
 class ZMQInteractiveShell(InteractiveShell, Commands, Stored):
@@ -104,9 +108,16 @@ class ZMQInteractiveShell(InteractiveShell, Commands, Stored):
     profile_dir: Any  # a LazyProfile
     display_pub: Publisher
     displayhook: ResultHook
+    # Every cell sets or reads these. Nobody observes them, and a trait costs a multiple of an attribute.
+    last_execution_succeeded: Any = True
+    last_execution_result: Any = None
+    history_manager: Any = None
+    builtin_trap: Any = None
+    display_trap: Any = None
+    display_formatter: Any = None
+    _execution_count = 1
     _transformer_counts: tuple[int, int, int] | None = None
     kernel = AnyTrait()  # libraries ask `has_trait("kernel")`
-    execution_count = Integer(1, min=0, max=_LAST_COUNT)  # cells can set it, and every message about them has it
     system = system_piped = system_raw = Commands.system  # in place of IPython's own
     getoutput = Commands.getoutput
     db = Stored.db
@@ -116,7 +127,8 @@ class ZMQInteractiveShell(InteractiveShell, Commands, Stored):
         config.HistoryManager.enabled = False
         config.HistoryManager.hist_file = ":memory:"  # what it would be without a database
         config.IPKernelApp.connection_file = ""  # tqdm looks for this key
-        self._running: list[Any] = []  # asked for already while the shell is built
+        # For each code that runs, what its failure will be told by: None if it is not the cell's.
+        self.running: list[Any] = []  # asked for already while the shell is built
         with storing_nothing():
             super().__init__(config=config, ipython_dir="", profile_dir=LazyProfile(), colors="nocolor", **kwargs)
         self.error: BaseException | None = None
@@ -131,12 +143,20 @@ class ZMQInteractiveShell(InteractiveShell, Commands, Stored):
         _pass_for_ipykernel()
         name_cells_everywhere()
 
+    def _set_execution_count(self, count: int) -> None:
+        if type(count) is not int or not 0 <= count <= _LAST_COUNT:  # every message about a cell has it
+            raise TraitError(f"execution_count is a number from 0 to {_LAST_COUNT}")
+        self._execution_count = count
+
+    # Not a trait, as above. Each cell reads it seven times, so reading it calls no function of Python's.
+    execution_count = property(attrgetter("_execution_count"), _set_execution_count)
+
     # -- what IPython calls ----------------------------------------------------------------------------------
 
     def init_history(self) -> None:
         """Keeps the inputs of this process, without a database."""
         self.history_manager = Inputs(shell=self, parent=self)
-        self.configurables.append(self.history_manager)  # type: ignore[arg-type]  # IPython's own is no shell either
+        self.configurables.append(self.history_manager)
 
     def _ipython_dir_changed(self, change: Any) -> None:
         """Creates nothing."""
@@ -153,17 +173,19 @@ class ZMQInteractiveShell(InteractiveShell, Commands, Stored):
 
     def init_display_formatter(self) -> None:
         self.display_formatter = DisplayFormatter(parent=self)
-        self.configurables.append(self.display_formatter)  # type: ignore[arg-type]  # as IPython itself does
+        self.configurables.append(self.display_formatter)
 
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> Any:
         _give_builtins(self.user_global_ns)
         if self.changes is not None:
             self.changes.see(code_obj)
-        with self.running(result):
-            try:
-                return await super().run_code(code_obj, result, async_=async_)
-            finally:
-                _give_builtins(self.user_global_ns)  # for queries, in which expressions are evaluated
+        self.running.append(result)
+        try:
+            return await super().run_code(code_obj, result, async_=async_)
+        finally:
+            self.running.pop()  # first: an interrupt may strike in any call
+            self.leave_displayhook()
+            _give_builtins(self.user_global_ns)  # for queries, in which expressions are evaluated
 
     def safe_execfile(self, fname: str, *where: dict[str, Any], **options: bool) -> None:
         """Runs a file, for `%run`."""
@@ -171,16 +193,10 @@ class ZMQInteractiveShell(InteractiveShell, Commands, Stored):
             _give_builtins(where[0])
         super().safe_execfile(fname, *where, **options)
 
-    @contextlib.contextmanager
-    def running(self, result: Any) -> Iterator[None]:
-        """Notes that code runs whose failure `result` will tell; None if it is not the cell's."""
-        self._running.append(result)
-        try:
-            yield
-        finally:
-            self._running.pop()
-            if not self._running and self.displayhook.is_active:  # an interrupt has left it in the middle
-                self.displayhook.finish_displayhook()
+    def leave_displayhook(self) -> None:
+        """Ends what an interrupt has left in the middle."""
+        if not self.running and self.displayhook.is_active:
+            self.displayhook.finish_displayhook()
 
     def set_text_limit(self, limit: int) -> None:
         """Sets how many characters are kept of what the next cell shows."""
@@ -209,7 +225,7 @@ class ZMQInteractiveShell(InteractiveShell, Commands, Stored):
         return super().enable_matplotlib(gui)
 
     def set_next_input(self, s: str, replace: bool = False) -> None:
-        """Has the front end make a cell of what `%load` and the like have found; without one it is shown."""
+        """Asks the front end to make a cell of what `%load` and the like have found, or shows it without one."""
         if self.takes_payloads:
             self.payload_manager.write_payload({"source": "set_next_input", "text": s, "replace": replace})
         else:
@@ -248,19 +264,23 @@ class ZMQInteractiveShell(InteractiveShell, Commands, Stored):
 
     def transform_cell(self, raw_cell: str) -> str:
         """Turns IPython's syntax into Python. A cell without such syntax is not tokenized."""
-        if self.has_own_transformers() or _SPECIAL.search(raw_cell) or self.may_be_a_command(raw_cell):
-            transformed: str = super().transform_cell(raw_cell)
-            return transformed
-        return raw_cell if raw_cell.endswith("\n") else raw_cell + "\n"
+        if self.is_plain(raw_cell):
+            return end_line(raw_cell)
+        transformed: str = super().transform_cell(raw_cell)
+        return transformed
 
-    def may_wait(self, cell: str) -> bool:
+    def is_plain(self, cell: str) -> bool:
+        """Tells whether a cell has none of IPython's syntax, so that no transformer would change it."""
+        return not (self.has_own_transformers() or _SPECIAL.search(cell) or self.may_be_a_command(cell))
+
+    def may_wait(self, cell: str, plain: bool) -> bool:
         """Tells whether a cell can give way to the event loop: the code of one that does has one of these words in it.
 
         That code may also come from elsewhere: from a macro that the cell names, or from a transformer.
         """
-        if "await" in cell or "async" in cell:
+        if "await" in cell or "async" in cell or self.ast_transformers:
             return True
-        return self.has_own_transformers() or bool(self.ast_transformers) or self.may_be_a_command(cell)
+        return not plain and (self.has_own_transformers() or self.may_be_a_command(cell))
 
     def has_own_transformers(self) -> bool:
         manager = self.input_transformer_manager
@@ -309,11 +329,11 @@ class ZMQInteractiveShell(InteractiveShell, Commands, Stored):
 
         That is what its code raised, what kept it from running, or what kept its value from being shown.
         """
-        if not self._running:
+        if not self.running:
             return self.in_cell
-        if len(self._running) > 1 or self._running[0] is None:
+        if len(self.running) > 1 or self.running[0] is None:
             return False
-        return self._running[0].error_in_exec is exc or bool(self.displayhook.is_active)
+        return self.running[0].error_in_exec is exc or bool(self.displayhook.is_active)
 
     def _format_exception_for_storage(self, exception: BaseException, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Keeps no second copy of a traceback for the history; making one would cost IPython 100 ms."""
@@ -358,13 +378,17 @@ class ZMQInteractiveShell(InteractiveShell, Commands, Stored):
         return format_exception(exc, value)
 
 
+def end_line(cell: str) -> str:
+    return cell if cell.endswith("\n") else cell + "\n"
+
+
 def _give_builtins(names: dict[str, Any]) -> None:
     """Gives a namespace the built-in names that cells see. Otherwise it would get those of IPython's modules."""
     names.setdefault("__builtins__", vars(user_builtins))
 
 
 def _show_in_pager(shell: ZMQInteractiveShell, data: Any, start: int = 0, screen_lines: int = 0) -> None:
-    """Has the front end show a page, as `name?` asks for; without one it is printed."""
+    """Asks the front end to show a page, as for `name?`; without a front end it is printed."""
     if not shell.takes_payloads:
         raise TryNext
     page = data if isinstance(data, dict) else {"text/plain": data}

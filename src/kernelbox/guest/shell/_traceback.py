@@ -16,7 +16,7 @@ from types import CodeType, TracebackType
 
 import IPython
 
-from kernelbox import guest
+from kernelbox import guest, wire
 from kernelbox.guest._stdlib import os
 from kernelbox.guest.shell._cell_names import cell_title, name_cells
 from kernelbox.guest.shell._error_hints import hint
@@ -41,7 +41,7 @@ _LIBRARY_ROOTS = tuple(
 def format_exception(exc: BaseException, value: str) -> list[str]:
     """Returns the lines of a traceback.
 
-    `value` is what `format_value` returned: asking the exception once more would run the user's code once more.
+    `value` is what `format_value` returned: asking the exception again would run the user's code again.
     """
     lines: list[str] = []
     chain = list(_chain(exc))
@@ -115,7 +115,9 @@ def _user_frames(tb: TracebackType | None) -> list[tuple[CodeType, int]]:
 
 
 _HIDERS = ("run_code", "run_cell_magic", "run_line_magic")
-_MACHINERY = tuple(os.path.join(os.path.dirname(os.path.abspath(str(each.__file__))), "") for each in (guest, IPython))
+_MACHINERY = tuple(
+    os.path.join(os.path.dirname(os.path.abspath(str(each.__file__))), "") for each in (guest, wire, IPython)
+)
 
 
 def _format_frames(frames: list[tuple[CodeType, int]]) -> list[str]:

@@ -26,7 +26,7 @@ _OWN_NUMBERS = (6, 14)
 # Once the numbers have been used up, those up to this one are not used again.
 _RESERVED_NUMBERS = 300
 
-# What stands for users who have no number in a user namespace, unless the system says otherwise.
+# The number of all users without a number in a user namespace, unless the system says otherwise.
 _NOBODY = 65534
 
 

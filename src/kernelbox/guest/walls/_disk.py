@@ -91,6 +91,6 @@ class Disk:
         self._walk, self._walked = None, 0.0
 
     def _lost(self, free: tuple[int, int]) -> int:
-        """Returns the bytes that the file system has lost: who closes a directory, or hides what they have open,
-        answers for all of them, because that cannot be told from what others have written."""
+        """Returns the bytes that the file system has lost: a kernel that closes a directory, or hides its open files,
+        answers for all of them, because its bytes cannot be told apart from those of others."""
         return self._free_before[0] - free[0]

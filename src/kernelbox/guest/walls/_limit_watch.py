@@ -14,7 +14,7 @@ import signal
 import time
 
 from kernelbox.guest._descriptors import close
-from kernelbox.guest._process_tree import children
+from kernelbox.guest._process_tree import children, session_of
 from kernelbox.guest.walls._disk import Disk
 from kernelbox.usage import _group_usage as _groups
 from kernelbox.usage._disk_usage import Walk
@@ -160,14 +160,14 @@ class LimitWatch:
     def _roots(self) -> list[int]:
         """Returns the processes below which all of the kernel's are: it can refuse to take in its orphans."""
         if self._alone and not self._first:
-            return children()
+            return [pid for pid in children() if session_of(pid) != os.getsid(0)]  # but for the keeper's own
         if self._first:
             return [self._pid, *self.checkpoints, *children(self._first)]
         return [self._pid, *self.checkpoints, *self._spares()]
 
     def _spares(self) -> list[int]:
         """Returns what the checkpoints hold ready to go on as kernels."""
-        return [pid for pid in children() if _session_of(pid) in self.checkpoints] if self.checkpoints else []
+        return [pid for pid in children() if session_of(pid) in self.checkpoints] if self.checkpoints else []
 
     def _measure_memory(self, tree: Tree) -> Excess | None:
         limit = self._limits.get("memory")
@@ -219,10 +219,3 @@ class LimitWatch:
 
     def _count_oom_kills(self) -> int:
         return sum(_groups.oom_kills(group) or 0 for group in self.groups)
-
-
-def _session_of(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return 0

@@ -67,14 +67,14 @@ class OwnFiles:
         return _identity(path.rstrip("/") or "/", follow=False) in self._way
 
     def hold_from_descriptor(self, path: str) -> bool:
-        """Tells the same of a relative path that is meant from a directory that is open, it is not told which."""
+        """Tells the same about a relative path that starts at an open directory, which is unknown."""
         if path.startswith("/"):
             return False
         return any(self.hold(f"{_DESCRIPTORS}/{fd}/{path}") for fd in os.listdir(_DESCRIPTORS))
 
 
 def _names_a_kernels_file(path: str) -> bool:
-    """Tells it by the names alone, if the path is relative: it may be meant from a descriptor, which is not told."""
+    """Decides by the names alone, if the path is relative: it may start at a descriptor, which is unknown."""
     parent, _, name = path.rpartition("/")
     if name not in _NAMES or not is_kernel_id(parent.rpartition("/")[2]):
         return False

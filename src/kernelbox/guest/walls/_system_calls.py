@@ -174,7 +174,7 @@ def make_ruleset(accesses: int, scopes: int) -> int:
 
 
 def allow_beneath(ruleset: int, accesses: int, place: int) -> None:
-    """Has a set of rules allow accesses to what a descriptor leads to, and to all below it."""
+    """Makes a set of rules allow accesses to what a descriptor leads to, and to everything below it."""
     rule = struct.pack("=Qi", accesses, place)  # struct landlock_path_beneath_attr, which is packed
     _check("Landlock", _libc.syscall(_LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_PATH_BENEATH, rule, 0))
 

@@ -91,7 +91,7 @@ if TYPE_CHECKING:
             ...
 
         def settle(self) -> None:
-            """Says that the copy is to stay; one that takes the place of another process then has it."""
+            """Confirms the copy. An heir then takes the place of the process before it."""
             ...
 
         def __enter__(self) -> Self: ...
@@ -108,6 +108,12 @@ if TYPE_CHECKING:
         """Whether kernels are forked from a warm template, if the system allows it."""
         describes_itself: bool
         """Whether a kernel answers `kernel_info`. If not, all kernels are the same, and the host knows the answer."""
+        can_confine: bool
+        """Whether kernels can be sandboxed and guarded."""
+        can_choose_python: bool
+        """Whether a kernel can run in an interpreter that its opener chooses."""
+        logs_cells: bool
+        """Whether kernels log their cells with all outputs. If not, they only remember their inputs."""
 
         def check(self, kernel_type: str) -> None:
             """Raises InvalidInput for a kernel type that this engine cannot run."""
@@ -149,7 +155,7 @@ if TYPE_CHECKING:
             """Tells whether the death of a record's process was already reported."""
 
         def find_refusals(self, record: KernelRecord, *, branch: bool) -> list[str]:
-            """Returns why a kernel cannot be copied, whatever runs in it."""
+            """Returns why a kernel of this kind cannot be copied; empty if it can."""
             ...
 
         def foster(self, plan: CopyPlan) -> Fostering:
@@ -157,17 +163,27 @@ if TYPE_CHECKING:
             ...
 
         def require_walls(self, record: KernelRecord, spawned: Spawned) -> None:
-            """Ends a process that the system does not show to have the walls of a record, and raises StartFailed."""
+            """Ends a process that lacks walls of its record, according to the system, and raises StartFailed."""
             ...
 
         def release_checkpoints(
-            self, directory: KernelDirectory, kernel_id: str, checkpoint: int = 0, *, wait: bool = True
+            self,
+            directory: KernelDirectory,
+            kernel_id: str,
+            checkpoint: int = 0,
+            *,
+            wait: bool = True,
+            why: str = "",
+            told: bool = False,
         ) -> None:
-            """Ends a checkpoint of a kernel, 0 for all of them; with `wait` it returns when that has ended."""
+            """Ends a checkpoint of a kernel, 0 for all of them; with `wait` it returns when that has ended.
+
+            `why` is noted if it was not asked for: a key of WHY_EVICTED. `told` says that a caller learns of it.
+            """
             ...
 
-        def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0, but: int = 0) -> list[Checkpoint]:
-            """Returns the checkpoints of a kernel, measured if they may exceed `limit` together, but for one."""
+        def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0) -> list[Checkpoint]:
+            """Returns the checkpoints of a kernel, measured. Where they exceed a limit together, the oldest is gone."""
             ...
 
         def tidy(self, runtime: Place, secret: bytes) -> None:
@@ -198,10 +214,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """What is to be made of the kernel `source`, or of its checkpoint `thaw`.
+    """A copy to make of the kernel `source`, or of its checkpoint `thaw`.
 
-    That is checkpoint number `checkpoint`, or the process of `record`: if it is an `heir`, in the place of the process
-    that the record names.
+    It becomes checkpoint number `checkpoint`, or the process of `record`. An `heir` replaces the process that the
+    record names. `checkpoint_memory` is what all checkpoints may have for themselves.
     """
 
     source: KernelRecord
@@ -213,3 +229,4 @@ class CopyPlan:
     heir: bool = False
     disk_before: int = 0
     home: int = 0
+    checkpoint_memory: int = 0

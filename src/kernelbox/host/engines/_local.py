@@ -161,11 +161,18 @@ class LocalEngine(ABC):
         """Does nothing, where kernels have none."""
 
     def release_checkpoints(  # noqa: B027
-        self, directory: KernelDirectory, kernel_id: str, checkpoint: int = 0, *, wait: bool = True
+        self,
+        directory: KernelDirectory,
+        kernel_id: str,
+        checkpoint: int = 0,
+        *,
+        wait: bool = True,
+        why: str = "",
+        told: bool = False,
     ) -> None:
         """Does nothing, where there are none."""
 
-    def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0, but: int = 0) -> list[Checkpoint]:
+    def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0) -> list[Checkpoint]:
         """Returns none, where there are none."""
         return []
 

@@ -84,6 +84,7 @@ class Home:
         self._key_file = key_file
         self._private = private
         self._setting = setting
+        self._patience = _SEALING_PATIENCE
 
     def steps_to(self, path: str) -> tuple[str, ...] | None:
         """Returns the names that lead from here to a path: none if it is the home itself, None if it is elsewhere."""
@@ -153,10 +154,12 @@ class Home:
 
     def _is_sealed(self, place: Place) -> bool:
         """Returns True for a valid seal and False for an empty directory; raises StoreFailed for any other."""
-        deadline = time.monotonic() + _SEALING_PATIENCE
+        deadline = time.monotonic() + self._patience
         while True:
             try:
                 return self._has_our_seal(place)
+            except _MovedAside:
+                raise
             except FileNotFoundError:
                 names = place.listdir()
             if all(self._is_key(name) or self._is_unfinished_seal(place, name) for name in names):
@@ -168,10 +171,11 @@ class Home:
                     return True
             is_begun = all(self._is_key(name) or _is_unfinished(name) for name in names)
             if not is_begun or time.monotonic() > deadline:
+                self._patience = 0.0  # nobody is making it
                 from kernelbox.host.files._old_home import move_aside  # few homes are old
 
                 if move_aside(place):
-                    raise FileNotFoundError(f"{self.path!r} has been moved aside")
+                    raise _MovedAside(f"{self.path!r} has been moved aside")
                 raise self._foreign("it has no seal")
             time.sleep(0.01)  # another process writes the seal, or a clone looks as if one did
 
@@ -223,7 +227,7 @@ class Home:
             if self._is_sealed_twice(place):
                 return True
             if self._is_copy(place) and move_copy_aside(place):
-                raise FileNotFoundError(f"{self.path!r} has been moved aside")
+                raise _MovedAside(f"{self.path!r} has been moved aside")
             key = read_key(self._key_file).path
             raise self._foreign(
                 f"its seal does not fit the key {key!r}" if seal is not None else "its seal cannot be read"
@@ -268,6 +272,10 @@ class Home:
         is_ours = os.path.basename(self.path) == ".kernelbox"
         rest = "you do not need it" if is_ours else "only kernelbox has used it: the next call makes a new home"
         return f"set {self._setting} to another directory, or remove this one if {rest}"
+
+
+class _MovedAside(FileNotFoundError):
+    """The home was a copy, and is now elsewhere. A new one can be made."""
 
 
 def _is_unfinished(name: str) -> bool:

@@ -39,7 +39,7 @@ class AllowedPythons:
             return None
         found = dict(self.interpreters)
         if wanted not in found:
-            allowed = f"use {_one_of(found)}" if found else "this server lets no one choose one (--allow-python)"
+            allowed = f"use {_one_of(found)}" if found else "callers of this server cannot choose one (--allow-python)"
             raise InvalidInput("python", wanted, allowed)
         return found[wanted]
 

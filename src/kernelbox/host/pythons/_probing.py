@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 # What the guest imports beside the standard library, and the oldest versions of it, as pyproject.toml has them.
-NEEDED = {"ipython": "9.3", "comm": "0.1.3", "matplotlib-inline": "0.1.6"}
+NEEDED = {"ipython": "9.1", "comm": "0.1.2", "matplotlib-inline": "0.1.5"}
 
 OLDEST = (3, 11)
 

@@ -22,13 +22,13 @@ _ALLOWED = "use a list such as ['pandas>=2'], or the path of a script with inlin
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What an environment must have: packages, in an order of their own, and the versions of Python that will do."""
+    """What an environment must have: packages, in an order of their own, and the accepted versions of Python."""
 
     packages: tuple[str, ...]
     python: str = ""
 
     def accepts(self, version: str) -> bool:
-        """Tells whether a version of Python will do."""
+        """Tells whether a version of Python is accepted."""
         return all(_holds(_numbers(version), each.strip()) for each in self.python.split(",") if each.strip())
 
 

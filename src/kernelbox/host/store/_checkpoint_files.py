@@ -10,7 +10,7 @@ import time
 from kernelbox.base._light import suppress
 from kernelbox.host.process._process import ProcessIdentity
 from kernelbox.wire._json import encode_json, load
-from kernelbox.wire._layout import CHECKPOINT
+from kernelbox.wire._layout import CHECKPOINT, EVICTED, LAST_CHECKPOINT
 from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 # Characters of a label, and bytes of a file: JSON takes up to 12 for a character.
 MAX_LABEL = 200
 _LONGEST = 8192
-
-# Says how many checkpoints there have been: a number is not given twice.
-_LAST = f"{CHECKPOINT}last"
-
-# Says which checkpoints were dropped without being asked for, one a line: the number, why, and the last number that had
-# been given, or 0 if the caller of `checkpoint` has been told. Only messages depend on it, so only the last are kept.
-_EVICTED = f"{CHECKPOINT}evicted"
-_MOST_EVICTED = 200
 
 WHY_EVICTED = {
     "number": "only KERNELBOX_CHECKPOINTS of them are kept",
@@ -80,7 +72,7 @@ class Checkpoint:
 def next_number(place: Place) -> int:
     """Returns a number that no checkpoint of the kernel has had."""
     number = max([_read_last(place), *_numbers(place)]) + 1
-    place.replace(_LAST, str(number).encode())
+    place.replace(LAST_CHECKPOINT, str(number).encode())
     return number
 
 
@@ -104,18 +96,9 @@ def has_checkpoints(directory: KernelDirectory) -> bool:
     """Tells whether a kernel has had checkpoints."""
     try:
         with directory.open() as place:
-            return place.exists(_LAST)
+            return place.exists(LAST_CHECKPOINT)
     except OSError:
         return False
-
-
-def note_evicted(directory: KernelDirectory, evicted: dict[int, str], *, told: bool) -> None:
-    """Notes which checkpoints were dropped, and why: a key of WHY_EVICTED. `told` says that a caller gets to know."""
-    with suppress(OSError), directory.open() as place:
-        last = 0 if told else _read_last(place)
-        noted = _read_evicted(place) + [(number, why, last) for number, why in evicted.items()]
-        lines = (f"{number} {why} {last}\n" for number, why, last in noted[-_MOST_EVICTED:])
-        place.replace(_EVICTED, "".join(lines).encode())
 
 
 def read_evicted(directory: KernelDirectory) -> dict[int, str]:
@@ -145,14 +128,16 @@ def remove_checkpoint(directory: KernelDirectory, number: int) -> bool:
 
 def _read_last(place: Place) -> int:
     try:
-        return int(place.read(_LAST, 20))
+        return int(place.read(LAST_CHECKPOINT, 20))
     except (OSError, ValueError):
         return 0
 
 
 def _read_evicted(place: Place) -> list[tuple[int, str, int]]:
+    """Returns the checkpoints that a keeper has dropped: the number, why, and the last number that had been given then,
+    or 0 if the caller of `checkpoint` was told."""
     try:
-        text = place.tail(_EVICTED, _LONGEST)
+        text = place.tail(EVICTED, _LONGEST)
     except OSError:
         return []
     found = []

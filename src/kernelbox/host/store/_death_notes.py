@@ -14,7 +14,7 @@ from kernelbox.host.store._state_file import read_state
 from kernelbox.wire import _kernel_state as _state
 from kernelbox.wire._json import dump, load
 from kernelbox.wire._layout import DEATH, INTENT, KEPT, REPORTED
-from kernelbox.wire._messages import Output
+from kernelbox.wire._messages import UNBORN, Output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from kernelbox.host.process._process import Process
     from kernelbox.host.store._kernel_directory import KernelDirectory
 
-# How the reason begins for which the process of a kernel is ended that is set back; the number of a checkpoint follows.
+# The beginning of the reason why a kernel's process is ended by a rollback; the number of the checkpoint follows.
 ROLLED_BACK = "rolled back to checkpoint "
+
+# The last reasons of a kernel are kept: it may have been rolled back again before a client asks about the first time.
+_MOST_REASONS = 8
 
 # Most notes are written before the process is gone. This is how long to wait for a note that comes from elsewhere.
 CAUSE_PATIENCE = 0.15
@@ -45,13 +48,16 @@ _LONGEST_NOTE = 16 * 1024 * 1024
 _LONGEST_CAUSE = 1000
 
 
-def write_reason(directory: KernelDirectory, process: Process, reason: str) -> None:
-    """Notes why a process is about to be ended, for the clients that wait for it."""
-    note = {"pid": process.pid, "start_time": process.start_time, "reason": reason}
+def write_reason(directory: KernelDirectory, process: Process, reason: str, *, by_heir: bool = False) -> None:
+    """Notes why a process is about to be ended, for the clients that wait for it.
+
+    If an heir is to take its place, the note holds from then on: the keeper gives it its name.
+    """
     try:
-        note["signature"] = _sign_intent(directory, process, reason)
+        note = _sign_intent(directory, process.pid, process.start_time, reason)
+        reasons = [*_read_reasons(directory), note]
         with directory.open() as place:
-            place.replace(INTENT, dump(note))
+            place.replace(f"{INTENT}{UNBORN}" if by_heir else INTENT, dump({"reasons": reasons[-_MOST_REASONS:]}))
     except OSError:
         return  # a full disk, or a missing directory, must not keep the kernel alive
 
@@ -67,10 +73,9 @@ def find_cause(
 
 
 def _find_cause(directory: KernelDirectory, process: Process, farewell: str, patience: float) -> str:
-    intent = _read_about(process, directory, INTENT)
-    reason = None if intent is None else intent.get("reason")
-    if intent and isinstance(reason, str) and intent.get("signature") == _sign_intent(directory, process, reason):
-        return reason
+    for intent in reversed(_read_reasons(directory)):
+        if (intent["pid"], intent["start_time"]) == (process.pid, process.start_time):
+            return str(intent["reason"])
     if farewell:
         return farewell
     note = wait_for_note(directory, process, patience=patience)
@@ -175,8 +180,10 @@ def _report_about(directory: KernelDirectory, process: Process) -> tuple[str, by
     return name, directory.sign(name).encode()
 
 
-def _sign_intent(directory: KernelDirectory, process: Process, reason: str) -> str:
-    return directory.sign(INTENT, process.pid, process.start_time, reason)
+def _sign_intent(directory: KernelDirectory, pid: int, start_time: int, reason: str) -> dict[str, Any]:
+    """Returns a host's note about why it ends a process."""
+    signature = directory.sign(INTENT, pid, start_time, reason)
+    return {"pid": pid, "start_time": start_time, "reason": reason, "signature": signature}
 
 
 def _ran_in_srt(directory: KernelDirectory) -> bool:
@@ -188,11 +195,16 @@ def _ran_in_srt(directory: KernelDirectory) -> bool:
         return False
 
 
-def _read_about(process: Process, directory: KernelDirectory, name: str) -> dict[str, Any] | None:
-    data = _read(directory, name)
-    if data is None or (data.get("pid"), data.get("start_time")) != (process.pid, process.start_time):
-        return None  # it is about another process
-    return data
+def _read_reasons(directory: KernelDirectory) -> list[dict[str, Any]]:
+    """Returns the notes of hosts about why they ended processes of the kernel, without what cells have forged."""
+    found = (_read(directory, INTENT) or {}).get("reasons")
+    genuine: list[dict[str, Any]] = []
+    for note in found[-_MOST_REASONS:] if isinstance(found, list) else ():
+        match note:
+            case {"pid": int(pid), "start_time": int(start_time), "reason": str(reason)}:
+                if note == (signed := _sign_intent(directory, pid, start_time, reason)):
+                    genuine.append(signed)
+    return genuine
 
 
 def _read(directory: KernelDirectory, name: str) -> dict[str, Any] | None:

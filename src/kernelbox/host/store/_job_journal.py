@@ -1,7 +1,7 @@
 """The journal keeps the jobs of all servers of a home as files, so that every server can report on every job.
 
-    jobs/ID/job             the request, the server that runs it, and at the end why there is no result, as JSON
-    jobs/ID/result          the result as JSON of any length, which is never parsed here
+    jobs/ID/job             the request, the server that runs it, and at the end why there is no result, as JSON; then
+                            the result as JSON of any length, which is never parsed here
     jobs/ID/events-N        events from number N on, each with its number, its kind, and JSON
     jobs/ID/answer-REQUEST  an answer to an approval request, from another server than the one that runs the job
 
@@ -18,9 +18,10 @@ import json
 import os
 import time
 
-from kernelbox.base._errors import StoreFailed
+from kernelbox.base._errors import EXHAUSTED, StoreFailed
 from kernelbox.base._owning import Owner
 from kernelbox.host.files._home import Inside
+from kernelbox.host.files._pinned import Pinned
 from kernelbox.host.files._place import write_all
 from kernelbox.host.files._signed import Signature
 from kernelbox.host.process._process import ProcessIdentity
@@ -57,7 +58,7 @@ class Journal:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._root = Inside(home, (_FOLDER,))
+        self._root = Pinned(Inside(home, (_FOLDER,)), f"{home.path}/{_FOLDER}", home.path)
 
     def claim(self, job_id: str, record: dict[str, Any]) -> JobEntry | None:
         """Begins a job that this process runs; None if there is already a job with this id."""
@@ -69,20 +70,20 @@ class Journal:
             raise StoreFailed.because(exc, _FOLDER) from exc
 
     def _claim(self, job_id: str, record: dict[str, Any]) -> JobEntry | None:
+        entry = JobEntry(self, job_id)
         with self._root.make() as folder:
             new = f"{job_id}.{os.getpid()}-{os.urandom(3).hex()}.new"
             folder.make(new)
-            with folder.enter(new) as place:
-                running = {**record, "server": _this_process()}
-                place.replace(_RECORD, self.signature(job_id).sign(_RECORD, dump(running)))
             try:
+                with folder.enter(new) as place:
+                    entry.write_running(place, record)
                 folder.rename(new, job_id)  # rename(2) replaces only empty directories
             except OSError as exc:
                 folder.remove_tree(new)
                 if exc.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     return None
                 raise
-            return JobEntry(self, job_id)
+            return entry
 
     def read(self, job_id: str) -> dict[str, Any] | None:
         """Returns the record of a job, if there is one; its `state` is running, done or lost."""
@@ -93,10 +94,10 @@ class Journal:
             return None
 
     def read_result(self, job_id: str) -> bytes | None:
-        """Returns the result of a job as JSON; None if there is none, or if a cell has written to it."""
+        """Returns the result of a job as JSON; None if there is none, or if it cannot be read."""
         try:
             with self.place(job_id) as place:
-                return self.signature(job_id).read_file(place, _RESULT, _RESULT)
+                return self.signature(job_id).read_file(place, _RECORD, _RESULT)
         except (OSError, ValueError):
             return None
 
@@ -171,15 +172,25 @@ class Journal:
             return folder.enter(job_id)
 
 
+class _Events(Owner):
+    """An open file of events. It is closed when nobody uses it any more, even if a thread is still writing to it."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
 class JobEntry(Owner):
-    """A job that this process runs: writes its events, and at the end its record."""
+    """A job that this process runs: writes its events, and at the end its record. It holds one file of events open."""
 
     def __init__(self, journal: Journal, job_id: str) -> None:
         self.id = job_id
         self.last = 0
         self._journal = journal
         self._signature = journal.signature(job_id)
-        self._fd = -1
+        self._events: _Events | None = None
         self._sizes: dict[int, int] = {}  # bytes of each file of events, by its first event
         self._first = 0
 
@@ -192,19 +203,22 @@ class JobEntry(Owner):
         data = b"".join((b"\n", self._signature.sign(f"{EVENTS}{self.last} {kind}", event)))
         try:
             self._add(data)
-        except OSError:
+        except OSError as exc:
+            if exc.errno in EXHAUSTED:  # deleting does not help
+                raise
             self._drop_events()
             self._add(data)
         return self.last
 
     def _add(self, data: bytes) -> None:
-        if self._fd < 0 or self._sizes[self._first] + len(data) > _LARGEST_FILE:
-            self._begin_file()
-        write_all(self._fd, data)
+        events = self._events
+        if events is None or self._sizes[self._first] + len(data) > _LARGEST_FILE:
+            events = self._begin_file()
+        write_all(events.fd, data)
         self._sizes[self._first] += len(data)
 
     def _drop_events(self) -> None:
-        self._close_file()
+        self._events = None
         with self._journal.place(self.id) as place:
             for first in self._sizes:
                 with contextlib.suppress(FileNotFoundError):
@@ -212,27 +226,32 @@ class JobEntry(Owner):
         self._sizes.clear()
 
     def update(self, record: dict[str, Any]) -> None:
-        """Rewrites the record of the job while it runs."""
+        """Writes the record of the job while it runs; raises OSError, and then the earlier one stays."""
         with self._journal.place(self.id) as place:
-            self._write(place, {**record, "server": _this_process()})
+            self.write_running(place, record)
+
+    def write_running(self, place: Place, record: dict[str, Any]) -> None:
+        """Writes the record into the directory of the job, which may not have its name yet."""
+        place.replace(_RECORD, self._signed({**record, "server": _this_process()}))
 
     def finish(self, record: dict[str, Any], result: bytes | None) -> None:
         """Writes the end of the job; no event follows. If the disk is full, events are deleted. Raises OSError."""
-        self._close_file()
+        self._events = None
         try:
             self._write_end(record, result)
-        except OSError:
+        except OSError as exc:
+            if exc.errno in EXHAUSTED:  # deleting does not help
+                raise
             self._drop_events()
             self._write_end(record, result)
 
     def _write_end(self, record: dict[str, Any], result: bytes | None) -> None:
+        rest = b"" if result is None else self._signature.sign(_RESULT, result)
         with self._journal.place(self.id) as place:
-            if result is not None:
-                place.replace(_RESULT, self._signature.sign(_RESULT, result))
-            self._write(place, {**record, "server": None})
+            place.replace(_RECORD, b"".join((self._signed({**record, "server": None}), rest)))
 
-    def _write(self, place: Place, record: dict[str, Any]) -> None:
-        place.replace(_RECORD, self._signature.sign(_RECORD, dump(record)))
+    def _signed(self, record: dict[str, Any]) -> bytes:
+        return self._signature.sign(_RECORD, dump(record))
 
     def give_up(self) -> None:
         """Deletes all but the fact that the job existed, which needs no room, because its end cannot be written."""
@@ -240,16 +259,9 @@ class JobEntry(Owner):
         with self._journal.place(self.id) as place:
             os.close(place.open_for_writing(f"{EVENTS}{self.last}", os.O_APPEND))
             place.remove(_RECORD)
-            with contextlib.suppress(FileNotFoundError):
-                place.remove(_RESULT)
 
-    def discard(self) -> None:
-        """Removes the job, as if it had never existed."""
-        self._close_file()
-        self._journal.remove(self.id)
-
-    def _begin_file(self) -> None:
-        self._close_file()
+    def _begin_file(self) -> _Events:
+        self._events = None
         with self._journal.place(self.id) as place:
             while sum(self._sizes.values()) > _MOST_EVENTS:
                 oldest = next(iter(self._sizes))
@@ -258,13 +270,9 @@ class JobEntry(Owner):
                     place.remove(f"{EVENTS}{oldest}")
             self._first = self.last
             place.remove_tree(f"{EVENTS}{self._first}")  # a cell may have made it
-            self._fd = place.open_for_writing(f"{EVENTS}{self._first}", os.O_APPEND)
+            events = self._events = _Events(place.open_for_writing(f"{EVENTS}{self._first}", os.O_APPEND))
             self._sizes[self._first] = 0
-
-    def _close_file(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            return events
 
 
 def _overdue(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -65,7 +65,7 @@ class Records:
         self._slugs = slugs
 
     def ids(self) -> list[str]:
-        return [entry for entry in self._runtime.listdir() if is_kernel_id(entry)]
+        return [entry for entry in self._runtime.listdir() if entry in self._slugs or is_kernel_id(entry)]
 
     def get(self, kernel_id: str) -> KernelRecord | None:
         """Returns the record of an id, or None; warns if there is a file that is not a valid record."""
@@ -106,19 +106,18 @@ class Records:
         return [found for other in others if (found := self.get_sound(other)) is not None]
 
     def learn_slugs(self) -> bool:
-        """Learns under which slugs the kernels are that were not known; returns whether that is so of all now."""
+        """Learns the slugs of kernels that were not known; returns whether all are known now."""
         known = self._slugs
         before = set(known)
-        ids = self.ids()
+        entries = set(self._runtime.listdir())
         sound = True
-        for kernel_id in ids:
-            if kernel_id not in known:
-                record = self.get_sound(kernel_id)
-                if record is None:
-                    sound = False
-                else:
-                    known[kernel_id] = frozenset(map(slug_of, record.names))
-        for kernel_id in before.difference(ids):  # not those that another thread has learned since
+        for kernel_id in filter(is_kernel_id, entries - before):
+            record = self.get_sound(kernel_id)
+            if record is None:
+                sound = False
+            else:
+                known[kernel_id] = frozenset(map(slug_of, record.names))
+        for kernel_id in before - entries:  # not those that another thread has learned since
             known.pop(kernel_id, None)
         return sound
 
@@ -215,10 +214,10 @@ class Records:
         except OSError as exc:  # too many open files, or a failing disk: nothing is known about the kernel
             raise StoreFailed.because(exc, self._runtime.path, "read") from exc
 
-    def _copies(self, *, besides: set[str] | None = None) -> Iterator[tuple[str, KernelRecord]]:
+    def _copies(self, *, besides: frozenset[str] | set[str] = frozenset()) -> Iterator[tuple[str, KernelRecord]]:
         """Yields the copies by their slugs, without the slugs in `besides`."""
-        for slug in self._slugs_taken():
-            if not slug.endswith(UNFINISHED) and not (besides and slug in besides):
+        for slug in set(self._slugs_taken()) - besides:
+            if not slug.endswith(UNFINISHED):
                 copy = self._read_copy(slug)
                 if copy is not None:
                     yield slug, copy

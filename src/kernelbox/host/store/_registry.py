@@ -20,6 +20,7 @@ from kernelbox.host.files._place import Place
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.host.store._record_files import signed
 from kernelbox.wire._json import encode_json
+from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +37,28 @@ _LARGEST = 16 * 1024 * 1024
 _MOST_SEPARATORS = 600_000
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A kernel in the registry: its names, and its part of the file."""
+
+    names: frozenset[str]
+    text: bytes
+
+    @classmethod
+    def of(cls, kernel_id: str, fields: dict[str, Any], entry: bytes) -> Listed:
+        names = frozenset(name for key in ("name", "session_name") if isinstance(name := fields.get(key), str))
+        return cls(names, b"%b:%b" % (encode_json(kernel_id, ascii_only=True).encode(), entry))
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What this process wrote last, and a signature to tell whether the file is still the same."""
+
+    signature: tuple[int, ...]
+    kernels: dict[str, Listed]
+    names: set[str]
+
+
 class Registry:
     """The registry at a path, which is expected to be inside `home`."""
 
@@ -45,8 +68,7 @@ class Registry:
         steps = home.steps_to(directory)
         self._is_named = steps is None
         self._root: HomeRoot = _Named(directory) if steps is None else Inside(home, steps)
-        # The entries that this process wrote last, and a signature to tell whether the file is still the same.
-        self._written: tuple[tuple[int, ...], dict[str, bytes]] | None = None
+        self._written: _Written | None = None
 
     def require_usable(self) -> None:
         """Raises StoreFailed if the path that the user has chosen holds something that must not be replaced."""
@@ -85,8 +107,8 @@ class Registry:
             return None
         try:
             with self._root.open() as place:
-                if encode_json(name, ascii_only=True).encode() not in place.read(self._name, _LARGEST):
-                    return None  # the usual case, without parsing
+                if not self._may_list(name, place):
+                    return None
                 entries = self._parse(place).values()
             shown = [entry for entry in entries if isinstance(entry, dict)]
             found = [entry for entry in shown if name in (entry.get("name"), entry.get("session_name"))]
@@ -95,7 +117,13 @@ class Registry:
         except (OSError, ValueError, RecursionError, MemoryError):
             return None
 
-    def update(self, ids: list[str], known: Mapping[str, bytes], entry_of: Callable[[str], bytes | None]) -> None:
+    def _may_list(self, name: str, place: Place) -> bool:
+        """Tells, without parsing, whether the registry may have an entry for a name. Mostly it has none."""
+        if self._written is not None and self._is_ours(place):
+            return name in self._written.names
+        return encode_json(name, ascii_only=True).encode() in place.read(self._name, _LARGEST)
+
+    def update(self, ids: list[str], known: Mapping[str, Listed], entry_of: Callable[[str], Listed | None]) -> None:
         """Lists these kernels, with their entry from `known`, or else the one in the file, or else from `entry_of`."""
         self.require_usable()
         with self._root.make() as place:
@@ -108,21 +136,28 @@ class Registry:
                 if (entry := known.get(kernel_id) or shown.get(kernel_id) or entry_of(kernel_id)) is not None
             }
             if shown != present or not place.exists(self._name):  # another process may have done it meanwhile
-                place.replace(self._name, _dump(present))
-                self._written = _signature(place.stat(self._name)), present
+                self._write(place, present, {name for listed in present.values() for name in listed.names})
 
-    def _shown(self, place: Place) -> dict[str, bytes]:
+    def _write(self, place: Place, kernels: dict[str, Listed], names: set[str]) -> None:
+        place.replace(self._name, _dump(kernels))
+        self._written = _Written(_signature(place.stat(self._name)), kernels, names)
+
+    def _shown(self, place: Place) -> dict[str, Listed]:
         """Returns the registry's entry for each kernel."""
         if self._written is not None and self._is_ours(place):
-            return self._written[1]
+            return self._written.kernels
         shown = self._read_or_set_aside(place)
-        return {kernel_id: _dump_entry(entry) for kernel_id, entry in shown.items() if _is_flat(entry)}
+        return {
+            kernel_id: Listed.of(kernel_id, entry, _dump_entry(entry))
+            for kernel_id, entry in shown.items()
+            if _is_flat(entry)
+        }
 
     def _is_ours(self, place: Place) -> bool:
         """Tells whether the file is the one that this process wrote last."""
         if self._written is None or not place.exists(self._name):
             return False
-        return _signature(place.stat(self._name)) == self._written[0]
+        return _signature(place.stat(self._name)) == self._written.signature
 
     def _read_or_set_aside(self, place: Place) -> dict[str, Any]:
         """Returns the registry's entries. A registry that is not valid is set aside, and has no entries."""
@@ -221,8 +256,8 @@ def _dump_entry(entry: dict[str, Any]) -> bytes:
     return encode_json(entry, ascii_only=True).encode()
 
 
-def _dump(kernels: dict[str, bytes]) -> bytes:
-    entries = b",".join(b'"%b":%b' % (kernel_id.encode(), entry) for kernel_id, entry in kernels.items())
+def _dump(kernels: dict[str, Listed]) -> bytes:
+    entries = b",".join([listed.text for listed in kernels.values()])
     data = b'{"version":%d,"kernels":{%b}}' % (_VERSION, entries)
     if len(data) > _LARGEST:
         raise StoreFailed(f"the registry would have more than {_LARGEST:,} bytes; destroy some kernels")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kernelbox.host.files._home import Trusted
     from kernelbox.host.files._place import Place
     from kernelbox.host.store._record import KernelRecord
-    from kernelbox.host.store._registry import Registry
+    from kernelbox.host.store._registry import Listed, Registry
 
 
 # Held while the registry is rewritten. It is not a slug: those are longer and begin with n or h.
@@ -74,7 +74,7 @@ class Store:
         self._made_registry: Registry | None = None
         self._slugs: dict[str, frozenset[str]] = {}
         # Entries that the registry does not have yet. The first thread that gets its lock writes those of all.
-        self._unlisted: dict[str, bytes] = {}
+        self._unlisted: dict[str, Listed] = {}
         stores.append(ref(self, stores.remove))
 
     def __repr__(self) -> str:
@@ -319,8 +319,8 @@ class Store:
         """Brings the registry up to date; only `changed` is known to differ."""
         if self._registry is None or not (changed or self._registry.exists() or self._has_kernels()):
             return
-        entry = b"" if changed is None else self._shown(changed)
-        if changed is not None:
+        entry = None if changed is None else self._shown(changed)
+        if changed is not None and entry is not None:
             self._unlisted[changed.kernel_id] = entry
         with _translated(self._registry.path), self._locked(_REGISTRY_LOCK), self.runtime() as runtime:
             if changed is not None and self._unlisted.get(changed.kernel_id) is not entry:
@@ -338,14 +338,15 @@ class Store:
         except FileNotFoundError:
             return False
 
-    def _entry(self, runtime: Place, kernel_id: str) -> bytes | None:
+    def _entry(self, runtime: Place, kernel_id: str) -> Listed | None:
         record = self._records(runtime).get_sound(kernel_id)
         return None if record is None else self._shown(record)
 
-    def _shown(self, record: KernelRecord) -> bytes:
-        from kernelbox.host.store._registry import signed_entry
+    def _shown(self, record: KernelRecord) -> Listed:
+        from kernelbox.host.store._registry import Listed, signed_entry
 
-        return signed_entry(record.to_dict(), self.secret())
+        fields = record.to_dict()
+        return Listed.of(record.kernel_id, fields, signed_entry(fields, self.secret()))
 
     def _repair_registry(self) -> None:
         """Rebuilds the registry if it is damaged, or lost while there are kernels."""

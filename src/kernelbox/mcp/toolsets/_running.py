@@ -102,7 +102,7 @@ async def _report(job: CellJob, ctx: Context, seconds: float | None) -> None:
 
 
 async def conclude(state: ToolState, job: CellJob, budget: int, *, paths: bool = False) -> CallToolResult:
-    """Returns what there is to read of a job: its result, or what it has written so far and its handle."""
+    """Returns the text about a job: its result, or what it has written so far and its handle."""
     if not job.done:
         handle = (
             f"[still running after {job.cell.seconds:.0f} s as job {job.id}; the tool `job` waits for it or cancels it]"

@@ -18,7 +18,7 @@ _LONGEST_READ = 100_000
 FilePath = Annotated[str, Field(description="path in the workspace")]
 
 
-class EntryInfo(BaseModel):
+class ListedFile(BaseModel):
     """An entry of a directory as the tools describe it."""
 
     name: str
@@ -29,7 +29,7 @@ class EntryInfo(BaseModel):
 class Listing(BaseModel):
     """The entries of a directory."""
 
-    entries: list[EntryInfo]
+    entries: list[ListedFile]
     total: int
 
 
@@ -50,7 +50,7 @@ def add_file_tools(tools: Tools, state: ToolState) -> None:
         """List a directory of the workspace."""
         found, total = await asyncio.to_thread(state.files.entries, path, _MOST_ENTRIES)
         shown = [
-            EntryInfo(name=entry.name, kind=entry.kind, size=entry.size)  # type: ignore[arg-type]  # a closed set
+            ListedFile(name=entry.name, kind=entry.kind, size=entry.size)  # type: ignore[arg-type]  # a closed set
             for entry in found
         ]
         return Listing(entries=shown, total=total)

@@ -1,8 +1,8 @@
 """Whose process is at the other end of a connection: every account of the machine can make one over loopback.
 
 Only the transport tells. An address in the head of a request is what its sender says, and an address alone can come to
-mean another connection: who resets theirs leaves the port to the next client. So the owner of the other end counts only
-if our own end is still connected after the question, for then both ends belong to one connection.
+mean another connection: a client that resets its connection leaves the port to the next one. So the owner of the other
+end counts only if our own end is still connected after the question, for then both ends belong to one connection.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _is_tcp_peer_user(ours: socket.socket) -> bool:
     if not here[0].is_loopback:
         return False
     if sys.platform != "linux":
-        return there[0].is_loopback  # it cannot be told which account connected
+        return there[0].is_loopback  # it is unknown which account connected
     return (
         _is_user(find_owner(there, here)) and ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _ESTABLISHED
     )

@@ -56,7 +56,7 @@ PAGE_POLICY = (
 
 
 def contain_pages(app: FastAPI) -> None:
-    """Has browsers refuse what the pages of the documentation would load from elsewhere."""
+    """Makes browsers refuse what the documentation pages would load from elsewhere."""
     pages = [route for route in app.routes if isinstance(route, Route) and route.path in _PAGES]
     assert len(pages) == len(_PAGES)
     for page in pages:

@@ -168,7 +168,7 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 class JoinedWrites:
-    """Holds a head back until more is written, or until the event loop comes round; all else is the transport's.
+    """Holds a head back until more is written, or until the next turn of the event loop; the transport does the rest.
 
     It also knows who made the connection, for a WebSocket that takes it over.
     """

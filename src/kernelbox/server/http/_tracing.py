@@ -47,9 +47,9 @@ _IS_TRACED = _WANTED and not missing("otel")
 
 
 def telemetry() -> dict[str, Any]:
-    """Returns what FastAPI is told to record: spans of requests. Metrics are Prometheus's, exceptions are in the log.
+    """Returns what FastAPI should record: spans of requests. Metrics are Prometheus's, exceptions are in the log.
 
-    A FastAPI before 0.162 records nothing, and is told nothing.
+    FastAPI before 0.162 records nothing, and gets no settings.
     """
     from importlib.util import find_spec
 

@@ -36,10 +36,10 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class CallerKernels:
-    """Finds, opens, asks, interrupts and ends the kernels of one caller; another's is as if it were not there."""
+    """Finds, opens, asks, interrupts and ends the kernels of one caller, who does not see those of others."""
 
     def __init__(self, kernels: AsyncKernels, caller: Caller, noted: dict[str, Any] | None = None) -> None:
-        """`noted` is where the id of the kernel that is dealt with is written."""
+        """The id of the kernel in use is written into `noted`."""
         self._kernels = kernels
         self._caller = caller
         self._noted = {} if noted is None else noted
@@ -100,7 +100,7 @@ class CallerKernels:
         return await self._kernels.open(f"{self._caller.prefix}{name}", wanted)
 
     def alone(self, about: str) -> AbstractAsyncContextManager[None]:
-        """Has one request of the caller's at a time, at all servers on the home, do what this is about."""
+        """Lets one request of the caller at a time, at all servers on the home, do what this is about."""
         return self._kernels.alone(f"{self._caller.prefix}{about}")
 
     async def use(self, name: str) -> KernelHandle:
@@ -183,5 +183,5 @@ def _id_of(key: str) -> str:
 
 
 def _not_found(key: str) -> KernelNotFound:
-    """Returns that there is no kernel, by the name that the caller gave; also for what no kernel can be called."""
+    """Returns the error for a missing kernel, under the name that the caller gave, even an impossible one."""
     return KernelNotFound(key[:MAX_NAME])

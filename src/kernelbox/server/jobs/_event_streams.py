@@ -92,7 +92,7 @@ async def _until_gone(receive: Receive) -> None:
 
 
 async def _with_signs_of_life(events: Events, seconds: float) -> AsyncGenerator[Event | None]:
-    """Yields the events, and None where there is none for so long."""
+    """Yields the events, and None after a while without one."""
     coming: asyncio.Future[Event] | None = None
     try:
         while True:
@@ -125,7 +125,7 @@ def _as_message(number: int, kind: str, event: bytes | bytearray) -> str:
 
 
 async def refuse(socket: WebSocket, exc: KernelBoxError | RequestRefused) -> None:
-    """Says on a WebSocket why nothing is done, and closes it."""
+    """Says on a WebSocket why the request was refused, and closes it."""
     with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it is closed already
         await socket.send_text(json.dumps({"type": "failed", **describe_failure(exc)}))
         await socket.close(_REFUSED)

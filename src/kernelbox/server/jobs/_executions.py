@@ -34,7 +34,7 @@ Approve = Literal["ask", "all", "none"]
 _UNASKED: dict[str | None, str] = {
     None: 'no one was asked; send "approve": "all", or send "approve": "ask" to a job or stream and answer, or allow '
     "it by a rule of the server's --policy",
-    "all": 'the server\'s --policy has it asked; send "approve": "ask" to a job or stream and answer',
+    "all": 'the server\'s --policy asks about it; send "approve": "ask" to a job or stream and answer',
     "none": 'the request says "approve": "none"',
 }
 
@@ -71,7 +71,7 @@ class Executions:
     ) -> ExecutionResult:
         """Runs a cell to its end. Cancelling this interrupts the cell, and does not wait for it.
 
-        `on_begin` gets the cell once the kernel has it; `on_event` is called with what comes of it meanwhile.
+        `on_begin` gets the cell once the kernel has it; `on_event` is called with each of its events.
         """
         request, record = options.request(code), kernel.record
         with self.noted(record, options.language) as note:
@@ -93,7 +93,7 @@ class Executions:
         return result
 
     def noted(self, record: KernelRecord, language: str) -> _Noted:
-        """Returns a place for a cell, to be held while it waits and runs; raises LimitReached if there is none."""
+        """Returns a place for a cell, to be held while it waits and runs; raises LimitReached if none is free."""
         here, most = record.kernel_id, self._options
         if self.draining:
             raise about_to_end()
@@ -130,7 +130,7 @@ class Executions:
         output_char_limit: int | None = None,
         budget: int | None = None,
     ) -> CellOptions:
-        """Returns what a request wants a cell run with; raises InvalidInput.
+        """Returns the options that a request asks for; raises InvalidInput.
 
         Without `approve`, shell commands run and tool calls are rejected.
         """

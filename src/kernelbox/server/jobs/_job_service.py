@@ -1,4 +1,4 @@
-"""Jobs: executions that go on whether their caller waits or not, and that every server on the home can tell of."""
+"""Jobs: executions that continue whether their caller waits or not, and that every server on the home can report."""
 
 from __future__ import annotations
 
@@ -27,22 +27,28 @@ if TYPE_CHECKING:
 # The kinds of events that no other follows.
 _LAST = ("result", "failed", "lost")
 
-# The number of an event `lost`, which is in no journal and is the last in any case. Who has seen it is told no more:
-# `EventSource` comes back after every end of a stream, until it is answered 204.
+# The number of an event `lost`, which is in no journal and is always the last. A client that has seen it gets no more
+# events: `EventSource` reconnects after every end of a stream, until it is answered 204.
 _END = 10**15 - 1
 
 # Why no more events can come.
-_DAMAGED = "code of this user has written over the events; GET /jobs/ID has what came of the job"
-_GONE = "nothing is known of this job any more: it ended long ago, or what came of it could not be written"
-_MISSING = "the events after this one are gone; GET /jobs/ID has what came of the job"
-_OVER = "all events have been told"
+_DAMAGED = "code of this user has overwritten the events; GET /jobs/ID has the outcome of the job"
+_GONE = "this job is not known any more: it ended long ago, or its result could not be written"
+_MISSING = "the events after this one are gone; GET /jobs/ID has the outcome of the job"
+_OVER = "all events have been sent"
 _STARTING = "another server is starting the kernel of this job; try again when the job has begun, or there"
-LOST = "the server that ran this has ended; how far the cell came is not known"
+LOST = "the server that ran this has ended; it is not known how far the cell got"
+
+# Why a job cannot be read.
+_NO_RECORD = "the record of the job with this Idempotency-Key is damaged, or did not fit on the disk; use another key"
+_NO_RESULT = (
+    "this result cannot be read: code of this user has changed it, or another version of kernelbox has written it"
+)
 
 # Seconds that another server may take to act on an answer.
 _ANSWER_PATIENCE = 10.0
 
-# Another server may remove a job between two steps of ours; not again and again.
+# How often to try again if another server removes a job between two steps.
 _ATTEMPTS = 10
 
 # Looking for old jobs reads a thousand files. It takes this part of the time at most.
@@ -63,20 +69,20 @@ class Jobs:
         return f"<Jobs {len(self._mine)} running here>"
 
     async def begin(self, caller: Caller, about: dict[str, Any], work: Work, *, key: str | None = None) -> str:
-        """Begins a job and returns its id, once its kernel has the cell; raises what keeps it from that.
+        """Begins a job and returns its id, once its kernel has the cell; raises what prevented that.
 
         With a key, an earlier job with the same key is returned; raises RequestRefused if that one was asked for
         something else.
         """
         job_id = os.urandom(16).hex() if key is None else _id_of(caller, key)
         for _ in range(_ATTEMPTS):
-            # Not in a thread, as all that is written of a job: it is short, and handing it over takes as long.
+            # Not in a thread, like every write about a job: it is short, and handing it over would take as long.
             entry = self._journal.claim(job_id, self._new_record(job_id, caller, about))
             if entry is not None:
                 return await self._start(entry, caller, about, work)
             if await self._has_begun(job_id, about):
                 return job_id
-        raise _damaged("what is known of the job of this Idempotency-Key", "; use another key")
+        raise RequestRefused(409, "job_damaged", _NO_RECORD)
 
     def _new_record(self, job_id: str, caller: Caller, about: dict[str, Any]) -> dict[str, Any]:
         return {"id": job_id, "state": "running", "caller": caller.name, "created_at": now(), **about}
@@ -113,7 +119,7 @@ class Jobs:
             self._sweeping = None
 
     async def settle(self) -> None:
-        """Waits until what came of the jobs of this process is written."""
+        """Waits until the results of the jobs of this process are written."""
         tasks = [running.task for running in self._mine.values()]
         if self._sweeping is not None:
             tasks.append(self._sweeping)
@@ -123,14 +129,14 @@ class Jobs:
     # -- looking ---------------------------------------------------------------------------------------------
 
     async def get(self, caller: Caller, job_id: str) -> dict[str, Any]:
-        """Returns the record of a job of a caller's; raises RequestRefused if there is none."""
+        """Returns the record of a job of one caller; raises RequestRefused if there is none."""
         record = await in_thread(self._journal.read, job_id) if _is_id(job_id) else None
         if record is None or (caller.name and record.get("caller") != caller.name):
             raise RequestRefused(404, "job_not_found", f"there is no job {job_id[:64]!r}; it may have ended long ago")
         return record
 
     async def all(self, caller: Caller) -> list[dict[str, Any]]:
-        """Returns the records of the jobs of a caller's, oldest first."""
+        """Returns the records of the jobs of one caller, oldest first."""
         records = await in_thread(self._journal.records)
         return [record for record in records if not caller.name or record.get("caller") == caller.name]
 
@@ -146,7 +152,7 @@ class Jobs:
                     yield number, kind, event
                     if kind in _LAST:
                         return
-                if follower.is_behind:
+                if follower.is_far_behind or (follower.is_behind and not self._has_no_more(job_id, follower.after)):
                     await asyncio.sleep(0)  # there may be megabytes more, and others are served too
                     continue
                 if end == _OVER:
@@ -158,11 +164,15 @@ class Jobs:
         finally:
             follower.close()
 
-    async def _wait(self, job_id: str, after: int) -> str:
-        """Waits for another event; returns why none can come any more, after those that have just been written."""
+    def _has_no_more(self, job_id: str, after: int) -> bool:
+        """Tells whether a job that runs here has no event yet after one."""
         running = self._mine.get(job_id)
-        if running is not None and running.last <= after and not running.task.done():
-            await running.until_event(after)
+        return running is not None and running.last <= after and not running.task.done()
+
+    async def _wait(self, job_id: str, after: int) -> str:
+        """Waits for another event; returns why no more can come, after those that have just been written."""
+        if self._has_no_more(job_id, after):
+            await self._mine[job_id].until_event(after)
             return ""
         record = await in_thread(self._journal.read, job_id)
         if record is None:
@@ -177,7 +187,7 @@ class Jobs:
     async def result(self, job_id: str) -> tuple[dict[str, Any], bytes | None] | None:
         """Returns the record of a job once it has ended, and its result; None if it was refused, and nothing is left.
 
-        Raises RequestRefused if a cell has damaged the result.
+        Raises RequestRefused if the result cannot be read.
         """
         while (running := self._mine.get(job_id)) is not None:
             await asyncio.wait({running.task})
@@ -192,15 +202,15 @@ class Jobs:
             await asyncio.sleep(LOOK_EVERY)
 
     def read_result(self, record: dict[str, Any]) -> bytes | None:
-        """Returns the result of a job as JSON, in which it may have megabytes; None if it has none.
+        """Returns the result of a job as JSON, which may have megabytes; None if there is none.
 
-        Raises RequestRefused if a cell has damaged it.
+        Raises RequestRefused if it cannot be read.
         """
         if record["state"] != "done" or "failed" in record:
             return None
         result = self._journal.read_result(str(record["id"]))
         if result is None:
-            raise _damaged("the result of this job")
+            raise RequestRefused(409, "job_damaged", _NO_RESULT)
         return result
 
     # -- acting ----------------------------------------------------------------------------------------------
@@ -242,7 +252,7 @@ class Jobs:
         return list(waiting.values())
 
     async def answer(self, record: dict[str, Any], request_id: str, answer: dict[str, Any]) -> None:
-        """Answers an approval request of a job; raises ApprovalClosed if it is none that waits."""
+        """Answers an approval request of a job; raises ApprovalClosed if it does not wait for an answer."""
         job_id = str(record["id"])
         running = self._mine.get(job_id)
         if running is not None:
@@ -272,12 +282,8 @@ def _time(action: Callable[[], None]) -> float:
 
 
 def has_all_events(record: dict[str, Any], after: int) -> bool:
-    """Returns whether who has seen an event of a job has seen its last."""
+    """Returns whether an event of a job is its last."""
     return bool(after >= _END or (record["state"] == "done" and after >= record.get("last", 0)))
-
-
-def _damaged(what: str, advice: str = "") -> RequestRefused:
-    return RequestRefused(409, "job_damaged", f"{what} is damaged{advice}")
 
 
 def fingerprint(path: str, body: str) -> str:

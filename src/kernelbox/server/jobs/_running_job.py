@@ -1,4 +1,4 @@
-"""A job that this process runs: its work is driven to the end, and what comes of it is written into the journal."""
+"""A job that this process runs: its work is driven to the end, and its events and result go into the journal."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _log = logging.getLogger("kernelbox.server")
 LOOK_EVERY = 0.05
 
 
-# How often it is tried to write what came of a job, and seconds between: a server that has too much open for the moment
-# can write nothing.
+# How often to try to write the end of a job, and the seconds in between: a server with too many open files can write
+# nothing.
 _ATTEMPTS = 60
 _TRY_AGAIN = 1.0
 
 
 class RunningJob:
-    """A job of this process: drives its work, and writes down what comes of it."""
+    """A job of this process: drives its work, and writes its events and its result."""
 
     def __init__(self, entry: JobEntry, record: dict[str, Any], journal: Journal, work: Work) -> None:
         self._entry = entry
@@ -63,7 +63,7 @@ class RunningJob:
         return f"<RunningJob {self._entry.id}>"
 
     async def until_begun(self) -> None:
-        """Waits until the kernel has the cell; raises what kept it from that, when nothing is left of the job."""
+        """Waits until the kernel has the cell; raises what prevented that, once nothing is left of the job."""
         await asyncio.shield(self._begun)
 
     @property
@@ -90,7 +90,7 @@ class RunningJob:
         return [] if self._cell is None else [describe_request(request) for request in self._cell.open_requests()]
 
     async def answer(self, request_id: str, answer: dict[str, Any]) -> None:
-        """Answers an approval request; raises ApprovalClosed, and InvalidInput for an answer that is none."""
+        """Answers an approval request; raises ApprovalClosed, and InvalidInput for an invalid answer."""
         request = self._cell.requests.get(request_id) if self._cell is not None else None
         if request is None:
             raise approval_closed(request_id)
@@ -104,7 +104,7 @@ class RunningJob:
             result = await self._run(work)
         except (KernelBoxError, RequestRefused) as exc:
             if not self._begun.done():
-                await in_thread(self._entry.discard)
+                await in_thread(self._journal.remove, self._entry.id)
                 self._begun.set_exception(exc)
                 return
             await self._fail(describe_failure(exc))
@@ -147,14 +147,14 @@ class RunningJob:
             await asyncio.sleep(_TRY_AGAIN)
 
     def _write_outcome(self, outcome: dict[str, Any]) -> bool:
-        """Writes what came of the job, or that there was one; False if neither can be done for the moment."""
+        """Writes the result of the job, or at least that it existed; False if neither is possible at the moment."""
         try:
             self._entry.finish(outcome, self.result)
         except OSError as exc:
             self._note_failure(exc)
             if _is_exhausted(exc):
                 return False
-            self._entry.give_up()  # no client must wait for what cannot be told
+            self._entry.give_up()  # no client must wait for a result that cannot be written
         return True
 
     def _on_begin(self, cell: AsyncCell) -> None:
@@ -191,7 +191,7 @@ class RunningJob:
         self._append("decision", {"id": request.id, **verdict})
 
     async def _look_for_answers(self) -> None:
-        """Takes the answers that came to other servers, for as long as there is a question."""
+        """Takes the answers that came to other servers, while a question is open."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
             if self._cell is None or not self._cell.open_requests():
@@ -205,7 +205,7 @@ class RunningJob:
         self._announce()
 
     def _write_event(self, kind: str, event: bytes) -> None:
-        """Writes an event; where that cannot be done the cell goes on all the same, and followers miss the event."""
+        """Writes an event. If that fails, the cell continues, and followers miss the event."""
         try:
             self._entry.append(kind, event)
         except OSError as exc:
@@ -214,7 +214,7 @@ class RunningJob:
     def _note_failure(self, exc: OSError) -> None:
         if self._is_written:
             self._is_written = False
-            _log.error("of job %s not all can be written: %s", self._entry.id, exc)
+            _log.error("some of job %s cannot be written: %s", self._entry.id, exc)
 
     def _announce(self) -> None:
         self._news.set()
@@ -222,7 +222,7 @@ class RunningJob:
 
 
 def _is_exhausted(exc: OSError) -> bool:
-    """Returns whether too much is open for the moment; a full disk is another matter."""
+    """Returns whether too many files are open at the moment; a full disk is another matter."""
     cause = exc.__cause__ if isinstance(exc.__cause__, OSError) else exc
     return cause.errno in EXHAUSTED
 
@@ -234,5 +234,5 @@ def describe_request(request: ApprovalRequest) -> dict[str, Any]:
 
 
 def approval_closed(request_id: str, outcome: str = "closed") -> ApprovalClosed:
-    """Returns what is raised for an answer to a request that does not wait for one."""
+    """Returns the error for an answer to a request that does not wait for one."""
     return ApprovalClosed(f"the request {request_id[:64]!r}", outcome)

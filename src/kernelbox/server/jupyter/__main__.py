@@ -19,8 +19,8 @@ from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
 from kernelbox.shells._asyncio_kernels import AsyncKernels
 from kernelbox.tools._toolbox import Toolbox
 
-# Seconds. A front end gets the reply to its wish for the end, or the last words of a kernel that has died, before the
-# sockets are closed; a kernel that another client restarts is back by then.
+# Seconds. Before the sockets are closed, a front end gets the reply to its shutdown request, or the last output of a
+# dead kernel. A kernel that another client restarts is back by then.
 _LAST_REPLY = 0.2
 
 # The variable in which Jupyter says which process started a kernel.

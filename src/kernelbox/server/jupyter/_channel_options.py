@@ -29,7 +29,7 @@ class KernelAccess:
     """The kernel behind the channels: how to find its handle, interrupt it, and end it (True: to start it anew).
 
     `on_life` is called with False when the kernel has died, and with True when it has been restarted. A front end that
-    finds out about deaths by that means gets no reply to the cell that the kernel died in.
+    learns of deaths this way gets no reply to the cell that the kernel died in.
     """
 
     find: Callable[[], Awaitable[KernelHandle]]

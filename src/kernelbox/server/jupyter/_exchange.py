@@ -28,7 +28,7 @@ _HISTORY = ("session", "start", "stop", "n", "pattern", "unique", "output")
 # In the metadata of the reply to a cell whose kernel died: why it did. What a cell raises can have any name.
 DIED = "kernelbox.died"
 
-# In the metadata of an `execute_request`: the directory that the cell begins in, and that is gone back to after it.
+# In the metadata of an `execute_request`: the directory that the cell starts in and returns to.
 RESTORE_CWD = "kernelbox.restore_cwd"
 
 
@@ -61,7 +61,7 @@ class Exchange:
             case Started():
                 self._count = message.execution_count
                 if self._count == 0:
-                    return []  # of a Jupyter kernel, which says its number later
+                    return []  # from a Jupyter kernel, which sends its number later
                 if self.request.kind != "execute_request" or self.silent:
                     return []
                 code = _text(self.request.content, "code")
@@ -80,7 +80,7 @@ class Exchange:
                 return [self._tell(message.kind, self._show(message))]
 
     def fail(self, error: ErrorInfo) -> list[JupyterMessage]:
-        """Returns what all front ends are told of the error that ended a cell; one without a traceback was shown."""
+        """Returns the broadcast about the error that ended a cell; an error without a traceback was already shown."""
         return [self._tell("error", error.to_dict())] if error.traceback else []
 
     def reply(self, content: dict[str, Any], metadata: dict[str, Any] | None = None) -> JupyterMessage:
@@ -93,9 +93,9 @@ class Exchange:
     def reply_to_cell(
         self, result: ExecutionResult, expressions: dict[str, Any], payload: list[dict[str, Any]]
     ) -> JupyterMessage:
-        """Returns the reply to an `execute_request` that has come to its end; its metadata say if the kernel died.
+        """Returns the reply to an `execute_request` that has ended; its metadata say if the kernel died.
 
-        A cell that has asked for the end of its kernel, by `exit`, did not fail.
+        A cell that ended its kernel by `exit` did not fail.
         """
         count = self._count if result.execution_count is None else result.execution_count
         metadata = {DIED: result.error.evalue} if result.error is not None and result.ending == "died" else {}
@@ -140,12 +140,12 @@ def asks_to_exit(payload: list[dict[str, Any]]) -> bool:
 
 
 def failure(ename: str, evalue: str) -> dict[str, Any]:
-    """Returns the content of a reply that says why there is no other."""
+    """Returns the content of a reply that only says why the request failed."""
     return {"status": "error", "ename": ename, "evalue": evalue, "traceback": [f"{ename}: {evalue}"]}
 
 
 def read_cell(request: JupyterMessage, execution_id: str, *, approve_shell: bool = False) -> Execute:
-    """Returns what runs the cell of an `execute_request`; raises ValueError for one without code."""
+    """Returns the message that runs the cell of an `execute_request`; raises ValueError for one without code."""
     content = request.content
     if not isinstance(content.get("code"), str):
         raise ValueError("execute_request.code must be text")  # noqa: TRY004  # of a message, not of an argument
@@ -164,7 +164,7 @@ def read_cell(request: JupyterMessage, execution_id: str, *, approve_shell: bool
 
 
 def read_comm(request: JupyterMessage, execution_id: str, *, approve_shell: bool = False) -> Execute:
-    """Returns what gives a front end's message to its comm; raises ValueError for one that names none."""
+    """Returns what passes a front end's message on to its comm; raises ValueError for one that names no comm."""
     names = ("comm_id", "target_name") if request.kind == "comm_open" else ("comm_id",)
     if not all(isinstance(request.content.get(name), str) for name in names):
         raise ValueError(f"{request.kind} must have {' and '.join(names)}")
@@ -188,7 +188,7 @@ def read_comm(request: JupyterMessage, execution_id: str, *, approve_shell: bool
 
 
 def read_query(request: JupyterMessage) -> tuple[str, dict[str, Any]]:
-    """Returns which query of ours answers a request, and its arguments; raises ValueError for one that none does."""
+    """Returns the query that answers a request, and its arguments; raises ValueError if no query does."""
     content = request.content
     match request.kind:
         case "complete_request" | "inspect_request":

@@ -1,4 +1,4 @@
-"""A cell that a front end runs: Jupyter's messages of what it says, and its questions to the person there."""
+"""A cell that a front end runs: its output as Jupyter's messages, and its questions to the person there."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FrontEndCell:
         return f"<FrontEndCell {self._cell!r}>"
 
     async def messages(self) -> AsyncGenerator[JupyterMessage]:
-        """Yields what all front ends are to see, until the cell has ended. Leaving it interrupts the cell."""
+        """Yields what all front ends should see, until the cell has ended. Leaving it interrupts the cell."""
         own = self._cell.request.id
         try:
             async for event in self._cell:

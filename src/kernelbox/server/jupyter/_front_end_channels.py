@@ -79,7 +79,7 @@ class FrontEndChannels:
         self._watch = KernelWatch(reached.find)
         self._others = OtherClients(self.author)
         self._following: asyncio.Task[None] | None = None
-        self._said = ""  # the last state that all were told and that is none of a request
+        self._said = ""  # the last broadcast state that does not belong to a request
         self._death_told = False
 
     def __repr__(self) -> str:
@@ -94,13 +94,13 @@ class FrontEndChannels:
         return [task for task in (self._shell.worker, self._control.worker, *self._at_once) if task is not None]
 
     def attach(self, front_end: FrontEnd) -> None:
-        """Takes a front end; it is told from now on what the kernel says, in the cells of all clients."""
+        """Adds a front end, which from now on receives what the kernel says, in the cells of all clients."""
         self._front_ends.add(front_end)
         if self._following is None:
             self._following = asyncio.get_running_loop().create_task(self._follow())
 
     def detach(self, front_end: FrontEnd) -> None:
-        """Lets go of a front end; its cells go on, and what they ask it for is refused."""
+        """Removes a front end. Its cells continue, and their questions to it are refused."""
         self._front_ends.discard(front_end)
         if self._cell is not None:
             self._cell.lose(front_end)
@@ -111,7 +111,7 @@ class FrontEndChannels:
         return self._shell.worker
 
     async def stop(self) -> None:
-        """Interrupts the cell that runs, so that its front end is told; one that does not stop is left to `close`."""
+        """Interrupts the running cell, so that its front end gets a reply. If it does not stop, `close` ends it."""
         if (working := self._shell.worker) is not None:
             with contextlib.suppress(KernelBoxError):  # it has gone meanwhile
                 await self._reached.interrupt()
@@ -135,7 +135,7 @@ class FrontEndChannels:
             self._following.cancel()
 
     def take(self, front_end: FrontEnd, request: JupyterMessage, *, may_end: bool = True) -> None:
-        """Has a message of a front end served; without `may_end` none that ends the kernel, or starts it anew."""
+        """Serves a message of a front end. Without `may_end`, messages that end or restart the kernel are refused."""
         if request.kind == "shutdown_request" and not may_end:
             self._refuse(front_end, request, "NotAllowed", "this front end may not end the kernel, nor start it anew")
         elif request.channel == "stdin":
@@ -159,22 +159,22 @@ class FrontEndChannels:
         task.add_done_callback(self._at_once.discard)
 
     async def restart(self) -> None:
-        """Tells every front end that the kernel is about to be restarted; what waits is not run any more."""
+        """Tells every front end that the kernel is about to be restarted; waiting cells do not run any more."""
         self.abort_waiting()
         await self._say("restarting")
 
     def look(self) -> None:
-        """Has a dead kernel looked at: it may have been restarted."""
+        """Checks a dead kernel at once: it may have been restarted."""
         self._watch.look()
 
     def abort_waiting(self) -> None:
-        """Has the cells that wait not run any more."""
+        """Drops the waiting cells."""
         self._aborted |= {request.id for _, request in self._shell.waiting if request.kind == "execute_request"}
 
     # -- what becomes of the kernel --------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """Tells all front ends what the kernel says that none of them has asked for, and what becomes of it."""
+        """Tells all front ends what the kernel says outside of their requests, and reports its deaths and restarts."""
         async with contextlib.aclosing(self._watch.follow()) as news:
             async for item in news:
                 match item:
@@ -192,7 +192,7 @@ class FrontEndChannels:
                         await self._broadcast_all(self._others.tell(item))
 
     async def _tell_end(self, cause: str | None) -> None:
-        """Tells that the kernel is dead, and why, unless the cell that it died in has."""
+        """Reports that the kernel is dead, and why, unless the cell that it died in already has."""
         self.abort_waiting()
         await self._broadcast_all(self._others.lose())
         if cause is not None and not self._death_told:
@@ -255,7 +255,7 @@ class FrontEndChannels:
         return exchange.reply(await query(await self._reached.find(), what, args, timeout=None))
 
     async def _describe_kernel(self) -> dict[str, Any]:
-        """Returns what the kernel says of itself; one that is not there any more was ours, for all that matters."""
+        """Returns what the kernel says about itself; a kernel that is gone is described like one of ours."""
         version = self._rules.version
         try:
             kernel = await self._reached.find()
@@ -284,7 +284,7 @@ class FrontEndChannels:
     async def _run(
         self, front_end: FrontEnd, exchange: Exchange, request: Execute
     ) -> tuple[ExecutionResult, list[dict[str, Any]]]:
-        """Runs a cell; returns its result, and what its front end is to do then."""
+        """Runs a cell; returns its result, and what its front end should do then."""
         place = await self._watch.take() or await self._reached.find()
         with self._noted(place, request) as note:
             cell = await FrontEndCell.begin(place, request, front_end, exchange, self._others, self._rules)
@@ -299,7 +299,7 @@ class FrontEndChannels:
 
     @contextlib.contextmanager
     def _noted(self, place: KernelHandle | Lent, request: Execute) -> Iterator[Callable[[ExecutionResult], None]]:
-        """Has a cell noted; what comes for comms is none: a widget that is moved sends hundreds."""
+        """Counts a cell. Messages for comms do not count: a widget that is moved sends hundreds."""
         noted = note_nothing if request.language == "comm" else self._rules.noted
         kernel = place.kernel if isinstance(place, Lent) else place
         with contextlib.ExitStack() as ending:

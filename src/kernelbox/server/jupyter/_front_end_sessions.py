@@ -40,7 +40,7 @@ class AwayFrontEnds:
 
 
 class FrontEndSessions:
-    """Attaches front ends to the channels of a kernel, and lets go of those that have gone for good."""
+    """Attaches front ends to the channels of a kernel, and drops those that will not come back."""
 
     def __init__(self, channels: FrontEndChannels, expected: AwayFrontEnds) -> None:
         self.channels = channels
@@ -71,7 +71,7 @@ class FrontEndSessions:
                 self._expect_back(key, _AWAY if session else 0.0)
 
     def close(self) -> None:
-        """Expects none of them back."""
+        """Drops all of them."""
         for key in list(self._away):
             self.forget(key)
 
@@ -94,7 +94,7 @@ class FrontEndSessions:
             self.forget(next(iter(self._away)))
 
     def forget(self, key: str) -> None:
-        """Lets go of a front end that is away."""
+        """Drops a front end that is away."""
         self._away.pop(key).cancel()
         self._expected.remove(self, key)
         self.channels.detach(self._front_ends.pop(key))

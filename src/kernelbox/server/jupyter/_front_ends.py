@@ -105,7 +105,7 @@ class FrontEnds:
             await self._kernels.destroy(kernel_id)
 
     def _forget(self, kernel_id: str) -> None:
-        """Lets go of channels that are not used; those in which a cell goes on are, and are looked at again later."""
+        """Drops channels that are not used. Those in which a cell still runs are checked again later."""
         known = self._known.get(kernel_id)
         if known is not None and known.channels.unused:
             del self._known[kernel_id]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Whose request the cell of another client is said to be.
 _SESSION = "kernelbox"
 
-# Cells whose tasks may still write: what belongs to an older one is told with the last.
+# Cells whose tasks may still write; output of an older cell counts as the last one's.
 _MOST_CELLS = 1_000
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MOST_KEPT = 16 * 1024 * 1024
 _EACH = 500
 
-# Where there is no more room these go first, the oldest of them: a cell whose reply is missing would never end.
+# When there is no more room, the oldest of these are dropped first: a cell without its reply would never end.
 _OUTPUTS = ("stream", "display_data", "update_display_data", "execute_result", "clear_output", "comm_msg")
 
 _codec = CodecV1()
@@ -74,7 +74,7 @@ class ReconnectingFrontEnd:
         self._present, self._coming = front_end, None
 
     def go(self, front_end: Present) -> bool:
-        """Takes that a connection has ended, and keeps what it had not sent; False if there is another by now."""
+        """Notes that a connection has ended, and keeps what it had not sent; False if there is another by now."""
         if front_end not in (self._present, self._coming):
             return False
         self._present = self._coming = None

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # Bytes that wait for a front end that reads slowly. With more, the cell that writes them waits too.
 _MOST_UNREAD = 16 * 1024 * 1024
 
-# With this much, what it sends is not read either: it must be replies. Behind the output of a cell it is heard still.
+# With this much, nothing is read from it either: this must be replies. While it waits for a cell's output, it is still
+# read.
 _MOST_REPLIES = 2 * _MOST_UNREAD
 
 # Seconds that a front end may read nothing while something waits for it: it is gone, and others wait for it.
@@ -28,8 +29,8 @@ PATIENCE = 60.0
 # Seconds to send the close frame; a client that does not read gets none.
 _CLOSE_PATIENCE = 5.0
 
-# What a WebSocket is closed with (RFC 6455, 7.4.1): another has come in its place; what came is no message; nothing is
-# read from it.
+# The codes for closing a WebSocket (RFC 6455, 7.4.1): another one replaced it; it sent something that is not a message;
+# it reads nothing.
 _REPLACED = 1000
 _BAD_DATA = 1007
 _NOT_READ = 1008
@@ -72,7 +73,7 @@ class SocketFrontEnd:
         self._finish(_REPLACED, "replaced")
 
     async def serve(self, take: Callable[[JupyterMessage], None]) -> None:
-        """Takes what the front end sends, and sends what waits for it, until it goes away or is sent away."""
+        """Receives from the front end, and sends what waits for it, until either side closes."""
         reading, writing = asyncio.ensure_future(self._read(take)), asyncio.ensure_future(self._write())
         try:
             await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
@@ -86,7 +87,7 @@ class SocketFrontEnd:
             if not task.cancelled():
                 task.result()
         if self._end is not None:
-            with contextlib.suppress(TimeoutError, RuntimeError):  # nothing is read, or it has gone by itself
+            with contextlib.suppress(TimeoutError, RuntimeError):  # it reads nothing, or has gone by itself
                 async with asyncio.timeout(_CLOSE_PATIENCE):
                     await self._websocket.close(*self._end)
 

@@ -103,7 +103,7 @@ class Sockets:
                 read = self._session.deserialize(rest)
                 message = _read(name, read)
             except (ValueError, TypeError, KeyError, BadMessage):
-                continue  # not signed with the key, or no message
+                continue  # not signed with the key, or not a message
             identity = b"".join(identities[:1])
             channels.take(self._front_ends.setdefault(identity, _FrontEnd(self, identity)), message)
 

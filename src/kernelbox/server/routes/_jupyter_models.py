@@ -11,11 +11,11 @@ from starlette.datastructures import MutableHeaders
 
 from kernelbox.server.jupyter._kernel_info import SPEC_NAME
 from kernelbox.server.routes._app_state import CheckedRoute
-from kernelbox.server.routes._models import Few
+from kernelbox.server.routes._bodies import Few
 
 
 class JupyterRoute(CheckedRoute):
-    """A route that takes a body for JSON whatever its Content-Type says, as Jupyter does: many clients send none."""
+    """A route that reads every body as JSON, as Jupyter does: many clients send no Content-Type."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()

@@ -14,15 +14,8 @@ from kernelbox.server.jobs._answers import answer_with, answer_with_json
 from kernelbox.server.jobs._client_disconnect import run_attended
 from kernelbox.server.jobs._job_service import LOST
 from kernelbox.server.routes._app_state import AppState, CheckedRoute, caller_of, kernels_of, needs, state_of
-from kernelbox.server.routes._models import (
-    CONFLICT,
-    FULL,
-    NOT_FOUND,
-    QUEUE_FULL,
-    ExecuteBody,
-    ResultModel,
-    RetryExecute,
-)
+from kernelbox.server.routes._bodies import CONFLICT, FULL, NOT_FOUND, QUEUE_FULL
+from kernelbox.server.routes._models import ExecuteBody, ResultModel, RetryExecute
 from kernelbox.server.routes._starting_jobs import FindKernel, Key, begin_job, options_of, running
 from kernelbox.wire._results import ExecutionResult
 
@@ -73,7 +66,10 @@ async def execute_in_session_with_retry(
 
 
 # The same for requests that have nothing odd in them.
-DIRECT = {"/kernels/{key}/execute": execute, "/sessions/{name}/execute": execute_in_session}
+DIRECT = {
+    "/kernels/{key}/execute": (execute, ExecuteBody),
+    "/sessions/{name}/execute": (execute_in_session, ExecuteBody),
+}
 
 
 async def _execute(request: Request, body: ExecuteBody, find: FindKernel, once: str | None) -> Response:

@@ -24,7 +24,8 @@ from kernelbox.host.files._workspace_files import Workspace
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.jobs._answers import JsonAnswer
 from kernelbox.server.routes._app_state import CheckedRoute, needs, state_of, workspace_of
-from kernelbox.server.routes._models import HARMLESS, NOT_FOUND, Failure, FileList, Written
+from kernelbox.server.routes._bodies import HARMLESS, NOT_FOUND, Failure
+from kernelbox.server.routes._models import FileList, Written
 from kernelbox.shells._asyncio_connection import in_thread
 
 router = APIRouter(route_class=CheckedRoute, tags=["Files"])
@@ -141,7 +142,7 @@ async def _found(function: Any, path: str, *args: Any) -> Any:
 
 @contextlib.contextmanager
 def _while_there_is_room() -> Iterator[None]:
-    """Has a full disk answered with 507."""
+    """Answers a full disk with 507."""
     try:
         yield
     except InvalidInput as exc:

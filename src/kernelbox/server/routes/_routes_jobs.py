@@ -16,12 +16,9 @@ from kernelbox.server.jobs._answers import answer_with_json
 from kernelbox.server.jobs._event_streams import EventStream
 from kernelbox.server.jobs._job_service import Jobs, has_all_events
 from kernelbox.server.routes._app_state import CheckedRoute, caller_of, needs, state_of
+from kernelbox.server.routes._bodies import CONFLICT, FULL, NOT_FOUND, QUEUE_FULL
 from kernelbox.server.routes._event_schema import STREAM
 from kernelbox.server.routes._models import (
-    CONFLICT,
-    FULL,
-    NOT_FOUND,
-    QUEUE_FULL,
     Answered,
     ApprovalAnswer,
     JobBegun,
@@ -70,6 +67,13 @@ async def stream(key: str, body: StreamExecute, request: Request, idempotency_ke
 @needs("run")
 async def stream_in_session(name: str, body: StreamExecute, request: Request, idempotency_key: Key = None) -> Response:
     return _follow_new(request, body, await begin_in_session(request, name, body, idempotency_key))
+
+
+# The same for requests that have nothing odd in them.
+DIRECT = {
+    "/kernels/{key}/stream": (stream, StreamExecute),
+    "/sessions/{name}/stream": (stream_in_session, StreamExecute),
+}
 
 
 @router.get("/jobs", summary="List the jobs, oldest first", responses={200: {"model": JobList}})
@@ -149,7 +153,7 @@ def _with_result(described: dict[str, Any], jobs: Jobs, record: dict[str, Any]) 
 
 
 def _list(jobs: Jobs, wanted: list[tuple[dict[str, Any], dict[str, Any]]]) -> Iterator[bytes]:
-    """Yields a list of jobs, of which one at a time is in memory; those that a cell has damaged are left out."""
+    """Yields a list of jobs, of which one at a time is in memory; those that cannot be read are left out."""
     yield b'{"jobs":['
     before = b""
     for record, described in wanted:

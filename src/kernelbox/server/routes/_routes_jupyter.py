@@ -23,6 +23,7 @@ from kernelbox.server.http._failures import RequestRefused, answer_to
 from kernelbox.server.jupyter._front_end_message import TIME_FORMAT
 from kernelbox.server.jupyter._kernel_info import DISPLAY_NAME, LOGO, SPEC_NAME
 from kernelbox.server.routes._app_state import kernels_of, needs, require, state_of
+from kernelbox.server.routes._bodies import CONFLICT, FULL, HARMLESS, NOT_FOUND
 from kernelbox.server.routes._jupyter_models import (
     ApiVersion,
     JupyterKernel,
@@ -31,7 +32,6 @@ from kernelbox.server.routes._jupyter_models import (
     KernelSpec,
     KernelSpecs,
 )
-from kernelbox.server.routes._models import CONFLICT, FULL, HARMLESS, NOT_FOUND
 from kernelbox.shells._asyncio_connection import in_thread
 
 router = APIRouter(route_class=JupyterRoute, tags=["Jupyter"])

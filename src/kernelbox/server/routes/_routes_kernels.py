@@ -11,10 +11,8 @@ from kernelbox.core._options import KernelOptions
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.server.jobs._caller_kernels import CallerKernels
 from kernelbox.server.routes._app_state import CheckedRoute, kernels_of, needs, state_of
+from kernelbox.server.routes._bodies import CONFLICT, FULL, NOT_FOUND
 from kernelbox.server.routes._models import (
-    CONFLICT,
-    FULL,
-    NOT_FOUND,
     Destroyed,
     Interrupted,
     KernelCreate,

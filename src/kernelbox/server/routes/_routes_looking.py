@@ -12,9 +12,8 @@ from starlette.responses import Response
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.server.jobs._answers import answer_with_json
 from kernelbox.server.routes._app_state import CheckedRoute, kernels_of, needs
+from kernelbox.server.routes._bodies import CONFLICT, NOT_FOUND
 from kernelbox.server.routes._models import (
-    CONFLICT,
-    NOT_FOUND,
     Complete,
     Completions,
     Input,

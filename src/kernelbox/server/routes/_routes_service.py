@@ -10,7 +10,8 @@ from kernelbox.server.http._failures import RequestRefused, about_to_end
 from kernelbox.server.http._headers import PAGE_POLICY
 from kernelbox.server.http._metrics import CONTENT_TYPE_LATEST
 from kernelbox.server.routes._app_state import CheckedRoute, caller_of, needs, state_of
-from kernelbox.server.routes._models import FULL, ApiLink, Health, Ready, ServiceLinks
+from kernelbox.server.routes._bodies import FULL
+from kernelbox.server.routes._models import ApiLink, Health, Ready, ServiceLinks
 from kernelbox.shells._asyncio_connection import in_thread
 
 router = APIRouter(route_class=CheckedRoute, tags=["Service"])

@@ -16,6 +16,7 @@ from kernelbox.host.store._record import KernelRecord
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.jobs._caller_kernels import CallerKernels
 from kernelbox.server.routes._app_state import kernels_of, needs, state_of
+from kernelbox.server.routes._bodies import CONFLICT, FULL, NOT_FOUND
 from kernelbox.server.routes._jupyter_models import (
     JupyterRoute,
     JupyterSession,
@@ -23,7 +24,6 @@ from kernelbox.server.routes._jupyter_models import (
     SessionChanges,
     SessionRequest,
 )
-from kernelbox.server.routes._models import CONFLICT, FULL, NOT_FOUND
 from kernelbox.server.routes._routes_jupyter import our_id, show_kernel
 
 TYPE_CHECKING = False

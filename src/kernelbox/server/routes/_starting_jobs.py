@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FindKernel = Callable[[], Awaitable[KernelHandle]]
 
 _KEY = "^[!-~]{1,255}$"
+is_key = re.compile(_KEY).fullmatch
 
 Key = Annotated[
     str | None,
@@ -46,8 +47,8 @@ async def begin_in_session(request: HTTPConnection, name: str, body: ExecuteBody
 
 async def begin_job(request: HTTPConnection, body: CellBody, work: Work, once: str | None) -> str:
     """Begins a job that does the work; the same request with the same key begins one job."""
-    if once is not None and not re.fullmatch(_KEY, once):
-        sentence = "an Idempotency-Key has 1 to 255 letters, digits or signs of ASCII, without blanks"
+    if once is not None and not is_key(once):
+        sentence = "an Idempotency-Key has 1 to 255 ASCII letters, digits or punctuation, without spaces"
         raise RequestRefused(422, "invalid_request", sentence)
     # pydantic's own JSON has no form for halves of characters, which code may have.
     about = {"fingerprint": fingerprint(request.url.path, json.dumps(body.model_dump()))}

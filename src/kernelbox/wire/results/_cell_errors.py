@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 class KernelBoxError(Exception):
-    """The base of all of them."""
+    """The base of all errors of kernelbox."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the finished sentence and the fields, whatever the constructor was given."""
+        """Pickles the finished sentence and the fields, not the arguments of the constructor."""
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class _Unfinished(KernelBoxError):
-    """What both ways to fail carry: everything the cell had written and shown, and what became of the kernel."""
+    """The fields of both errors: everything the cell had written and shown, and what happened to the kernel."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
 """A result as a notebook shows it: what was written, tables and pictures, in the order in which they came.
 
-Kernels run untrusted code, and a notebook runs the scripts in what it shows. So of a cell's HTML only harmless elements
-and attributes are passed on, and pictures are inside of `img`, where no script of an SVG runs.
+Kernels run untrusted code, and a notebook runs the scripts in what it shows. So only the harmless elements and
+attributes of a cell's HTML are passed on, and pictures are inside `img`, where no script of an SVG runs.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def harmless(markup: str) -> str:
 
 
 class _Cleaner(HTMLParser):
-    """Writes down what is harmless of a document."""
+    """Writes the harmless parts of a document."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)

@@ -39,7 +39,7 @@ def content_blocks(
 ) -> list[Block]:
     """Returns text and pictures as blocks; raises ValueError for an unknown API.
 
-    What is left out of the pictures is said in the text, which has at most `max_chars` characters.
+    The text has at most `max_chars` characters, and says which pictures are left out.
     """
     if api not in APIS:
         raise ValueError(f"api cannot be {api!r:.80}: use one of {', '.join(APIS)}")
@@ -94,7 +94,7 @@ def _image_block(api: Api, mime: str, data: str) -> Block:
 
 
 def _choose(pictures: Sequence[Shown], max_image_px: int | None) -> tuple[list[Shown], list[str]]:
-    """Returns the pictures that a model can be shown, and what is to be said of the others."""
+    """Returns the pictures that a model can be shown, and notes about the others."""
     shown, notes = list[tuple[str, str]](), list[str]()
     for number, (mime, data) in enumerate(pictures, 1):
         found = (mime, data) if mime in _RASTER else f"{mime} is not a picture for a model"
@@ -108,7 +108,7 @@ def _choose(pictures: Sequence[Shown], max_image_px: int | None) -> tuple[list[S
 
 
 def _scaled(mime: str, data: str, most: int) -> Shown | str:
-    """Returns a picture of which no side is longer, or why there is none."""
+    """Returns a picture whose sides fit the limit, or why there is none."""
     from kernelbox.wire.results._picture_scaling import scale
 
     try:

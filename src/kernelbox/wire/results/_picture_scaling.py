@@ -30,7 +30,7 @@ def scale(raw: bytes, *, longest_side: int, most_bytes: int) -> tuple[str, str] 
                     return _encode(raw), f"image/{image.format.lower()}"
                 return _shrink(image, longest_side, most_bytes)
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError):
-        return None  # what the decoder does not like is still there as a file
+        return None  # a picture that cannot be decoded still exists as a file
 
 
 def _shrink(image: object, longest_side: int, most_bytes: int) -> tuple[str, str]:

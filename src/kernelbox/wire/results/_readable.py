@@ -1,4 +1,4 @@
-"""What every result can do, whatever else it has: be read, shown, sent to a model, and raised."""
+"""What every result can do: be read, shown, sent to a model, and raised."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from itertools import groupby
 
-from kernelbox.wire._bounded import bound
+from kernelbox.wire._output_limit import bound
 
-# How what stands for cut text begins.
+# The beginning of every notice that replaces cut text.
 _MARK = "[… "
 
 # Identical lines in a row that are shown as one.
@@ -16,6 +16,9 @@ _REPEATED = 3
 # Frames of libraries in a row that are named in one line. The guest shows each of them as a line without source, and
 # calls only the user's own files by paths that begin at `/` or `~`.
 _LIBRARY_FRAME = re.compile(r"File (?![/~<])(?P<package>[^/:]+)\S*:\d+(, in .*)?$")
+
+# What was left out of a text that was longer than `output_char_limit`.
+_CUT_BEFORE = re.compile(r"\n\[… (?P<count>[\d,]+) characters cut …\]\n")
 
 # No line is cut below so many characters.
 _SHORTEST_LINE = 120
@@ -41,6 +44,8 @@ def shorten(text: str, budget: int, rest: str = "") -> str:
     room = budget - len(where)
     if room < _LEAST:
         return bound(text, budget)
+    if cut := _CUT_BEFORE.search(text):
+        return _mention(where, _cut_again(text, cut, room))
     lines = _final_lines(text)
     longest = max(_SHORTEST_LINE, _fair_share([len(line) + 1 for line in lines], room))
     lines = _fold([_clip(line, longest) for line in lines])
@@ -48,7 +53,7 @@ def shorten(text: str, budget: int, rest: str = "") -> str:
 
 
 def _mention(where: str, short: str) -> str:
-    """Returns text in which a line stands where the first part was cut: what comes first and last keeps its place."""
+    """Returns text with a line where the first part was cut. What comes first and last keeps its place."""
     if _MARK not in short:
         return f"{short}\n{where.rstrip()}" if where else short
     place = short.rfind("\n", 0, short.index(_MARK)) + 1
@@ -56,7 +61,7 @@ def _mention(where: str, short: str) -> str:
 
 
 def estimate_tokens(text: str) -> int:
-    """Returns about how many tokens a text is: four bytes of UTF-8 each, as the tokenizers of today have it."""
+    """Returns about how many tokens a text is: four bytes of UTF-8 each, as current tokenizers count."""
     return -(-len(text.encode("utf-8", "replace")) // 4)
 
 
@@ -107,7 +112,7 @@ def _cut_blocks(lines: list[str], room: int) -> list[str]:
 
 
 def _fair_share(sizes: list[int], room: int) -> int:
-    """Returns how much of the room each may have at most, if what small ones leave goes to the large ones."""
+    """Returns the most room that a block may have, if large ones get what the small ones leave."""
     for left, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
         if size * left > room:
             return room // left
@@ -141,13 +146,32 @@ def _cut(text: str, size: int, budget: int) -> str:
     """Returns the head and the tail of a text, at line ends where there are some near; errors and values come last."""
     if len(text) <= budget:
         return text
-    notice = f"\n[… {size:,} characters in all, the middle was cut …]\n"
+    notice = _middle_notice(size)
     room = budget - len(notice)
     if room < _LEAST // 2:
         return bound(text, budget)
-    head, tail = text[: room * 2 // 5], text[len(text) - (room - room * 2 // 5) :]
-    if (end := head.rfind("\n")) > len(head) // 2:
-        head = head[:end]
-    if -1 < (start := tail.find("\n")) < len(tail) // 2:
-        tail = tail[start + 1 :]
-    return f"{head}{notice}{tail}"
+    return f"{_head(text, room * 2 // 5)}{notice}{_tail(text, room - room * 2 // 5)}"
+
+
+def _cut_again(text: str, cut: re.Match[str], budget: int) -> str:
+    """Returns the head and the tail of a text whose middle was cut before: it stays one cut."""
+    head, tail = ("\n".join(_fold(_final_lines(part))) for part in (text[: cut.start()], text[cut.end() :]))
+    notice = _middle_notice(len(text) - len(cut[0]) + int(cut["count"].replace(",", "")))
+    room = budget - len(notice)
+    half = max(room * 2 // 5, room - len(tail))
+    return f"{_head(head, half)}{notice}{_tail(tail, room - min(half, len(head)))}"
+
+
+def _middle_notice(size: int) -> str:
+    return f"\n[… {size:,} characters in all, the middle was cut …]\n"
+
+
+def _head(text: str, room: int) -> str:
+    """Returns how a text begins, up to the end of a line if there is one near."""
+    head = text[: max(0, room)]
+    return head[:end] if len(head) < len(text) and (end := head.rfind("\n")) > len(head) // 2 else head
+
+
+def _tail(text: str, room: int) -> str:
+    tail = text[max(0, len(text) - max(0, room)) :]
+    return tail[start + 1 :] if len(tail) < len(text) and -1 < (start := tail.find("\n")) < len(tail) // 2 else tail

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import binascii
 
-from kernelbox.wire._bounded import BoundedText, bound, value_limit
 from kernelbox.wire._framing import to_json
 from kernelbox.wire._json import load
 from kernelbox.wire._messages import Clear, Display, Output
+from kernelbox.wire._output_limit import BoundedText, bound, value_limit
 from kernelbox.wire._results import IMAGE_TYPES, ErrorInfo, OutputItem, Picture
 
 TYPE_CHECKING = False
@@ -170,7 +170,7 @@ class Transcript:
             self._stream = None
             self._cut |= bool(collected.cut)
             kept.item.text = collected.text
-            if self._limit > 0:  # else the caller wants all text, whatever its size
+            if self._limit > 0:  # otherwise the caller wants all text
                 self._charge(kept, weigh(kept.item.text))
 
     def _error_item(self, error: ErrorInfo) -> OutputItem:
@@ -273,10 +273,12 @@ class _Reading:
         if not text:
             return
         if item.kind == "stream":
-            self.text.add(text)
+            self.text.add_bounded(text)
             self._in_line = not text.endswith("\n")
         else:
-            self.text.add(("\n" if self._in_line else "") + text.rstrip("\n") + "\n")
+            self.text.add("\n" if self._in_line else "")
+            self.text.add_bounded(text.rstrip("\n"))
+            self.text.add("\n")
             self._in_line = False
 
 

@@ -184,7 +184,7 @@ class Conversation:
     # -- what happens ----------------------------------------------------------------------------------------
 
     def first_in_queue(self, *, busy: bool, unused_for: float | None, now: float) -> list[Action]:
-        """Takes that this client is the first in the queue, and what the state file says.
+        """Notes that this client is the first in the queue, and what the state file says.
 
         `busy` then means that the previous client ended while its cell ran. `unused_for` is None if unknown.
         """
@@ -198,11 +198,11 @@ class Conversation:
         return [self._send_probe(now)]
 
     def behind_others(self) -> list[Action]:
-        """Takes that other clients are ahead in the queue; a cell waits for them."""
+        """Notes that other clients are ahead in the queue; a cell waits for them."""
         return self._stay() if self._stage == "leaving" else []
 
     def tick(self, *, now: float) -> list[Action]:
-        """Takes that time has passed."""
+        """Notes that time has passed."""
         if now < self._due:
             return []
         self._due = math.inf  # unless something is begun below
@@ -241,7 +241,7 @@ class Conversation:
         return [Deliver(Ask(self._cell.id, self._asks, SHELL_SERVER, INPUT_TOOL, args))]
 
     def left_out(self, messages: int, size: int) -> list[Action]:
-        """Takes that publications were dropped, because too many were unread."""
+        """Notes that publications were dropped, because too many were unread."""
         if self._cell is not None and self._stage in ("submitted", "exiting"):
             return _deliver(self._cell.take_loss(messages, size))
         self._reception.heard = False

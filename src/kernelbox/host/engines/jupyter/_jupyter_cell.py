@@ -10,10 +10,10 @@ import re
 
 from kernelbox.host.engines.jupyter._actions import SendRequest
 from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage
-from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._bundle import build_display
 from kernelbox.wire._json import load
 from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Execute, Message, Output, Payload, Started
+from kernelbox.wire._output_limit import bound, value_limit
 from kernelbox.wire._schema import COMM_KINDS, MAX_ERROR, MAX_LINES, MAX_TOLD_CODE
 
 TYPE_CHECKING = False
@@ -125,7 +125,7 @@ class JupyterCell:
         return [Output(self.id, name if name == "stderr" else "stdout", text)]
 
     def take_loss(self, messages: int, size: int) -> list[Message]:
-        """Takes that publications were dropped; the result says so."""
+        """Notes that publications were dropped; the result says so."""
         self._cut = True
         what = f"{messages:,} messages of the kernel ({size:,} bytes) were left out"
         return self.take_output("stderr", f"[{what}: they came faster than they were read]\n")

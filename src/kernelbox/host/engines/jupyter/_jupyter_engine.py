@@ -45,6 +45,9 @@ class JupyterEngine(LocalEngine):
     connection_file = JUPYTER
     uses_template = False
     describes_itself = True
+    can_confine = False
+    can_choose_python = False
+    logs_cells = False
 
     def check(self, kernel_type: str) -> None:
         find_spec(kernel_type)

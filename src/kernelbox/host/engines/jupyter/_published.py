@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from kernelbox.wire._bounded import BoundedText
+from kernelbox.wire._output_limit import BoundedText
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

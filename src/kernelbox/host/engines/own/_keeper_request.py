@@ -1,7 +1,7 @@
-"""Copies of kernels as hosts ask for them: the kernel forks itself, and its keeper, called at its door, takes it in.
+"""Requests of hosts for copies of kernels: the kernel forks itself, and its keeper adopts the copy.
 
-The keeper gets all that a copy is made of. Nothing of it passes through the kernel, because a directory would be a way
-out of a sandbox. A token in both requests brings the two together.
+The host sends the copy's descriptors to the keeper, never through the kernel: an open directory would be a way out of a
+sandbox. A token in both requests connects them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,21 @@ from kernelbox.host.engines._spawning import closed_by, open_log
 from kernelbox.host.files._sockets import dial, listen, send_descriptors
 from kernelbox.host.process._lifeline import lifeline_to
 from kernelbox.host.store._cell_files import carry_over, open_cells
+from kernelbox.host.store._checkpoint_files import Checkpoint, read_checkpoints
 from kernelbox.host.store._state_file import create_state
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._layout import CHECKPOINT, DOOR, LOG, SOCKET, STATE
-from kernelbox.wire._messages import SETTLED, UNBORN, Agreed, Foster, Refused, Release, Spawned, group_name
+from kernelbox.wire._messages import (
+    SETTLED,
+    UNBORN,
+    Agreed,
+    Foster,
+    Measure,
+    Measured,
+    Refused,
+    Spawned,
+    group_name,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,17 +38,17 @@ if TYPE_CHECKING:
     from kernelbox.host.files._place import Place
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
-    from kernelbox.wire._messages import Message
+    from kernelbox.wire._messages import Message, Release
 
 # A keeper answers in milliseconds, and a copy has presented itself when its kernel has answered; on a machine that is
 # out of memory or under heavy load it takes longer.
 _PATIENCE = 30.0
 
-_ADVICE = "restart the kernel, whose variables are lost then, or go on without copies"
+_ADVICE = "restart the kernel, which loses its variables, or continue without copies"
 
 
 def find_refusals(record: KernelRecord, *, branch: bool) -> list[str]:
-    """Returns why a kernel cannot be copied, whatever runs in it."""
+    """Returns why a kernel of this kind cannot be copied; empty if it can."""
     if sys.platform != "linux":
         return [f"copies of live kernels need Linux, and this is {sys.platform}; run kernelbox in a Linux container"]
     if record.guarded:
@@ -50,7 +61,7 @@ def find_refusals(record: KernelRecord, *, branch: bool) -> list[str]:
 
 
 class KeeperRequest:
-    """A copy that a keeper has been asked to take in. `with` closes what was opened for it."""
+    """A copy that a keeper has been asked to adopt. `with` closes what was opened for it."""
 
     def __init__(self, plan: CopyPlan) -> None:
         self.plan = plan
@@ -99,8 +110,9 @@ class KeeperRequest:
             groups=record.groups if self._joins_groups else [],
             disk_before=plan.disk_before,
             home=plan.home,
+            checkpoint_memory=plan.checkpoint_memory,
         )
-        self._keeper = self._stack.enter_context(call_keeper(plan.source_directory, plan.source.name))
+        self._keeper = self._stack.enter_context(_call_keeper(plan.source_directory, plan.source.name))
         send_descriptors(self._keeper, encode(foster), list(given.values()))
         self._expect(Agreed)
 
@@ -137,13 +149,13 @@ class KeeperRequest:
         return given
 
     def wait(self) -> Spawned:
-        """Waits until the keeper has taken in the copy; raises CannotCopy."""
+        """Waits until the keeper has adopted the copy; raises CannotCopy."""
         spawned = self._expect(Spawned)
         assert isinstance(spawned, Spawned)
         return spawned
 
     def settle(self) -> None:
-        """Says that the copy is to stay; waits until an heir has taken its place."""
+        """Confirms the copy; waits until an heir has taken its place."""
         os.write(self._settling, SETTLED)
         if self.plan.heir:
             self._expect(Agreed)
@@ -166,20 +178,33 @@ class KeeperRequest:
         return message
 
 
-def release_checkpoints(directory: KernelDirectory, kernel_id: str, checkpoint: int = 0, *, wait: bool = True) -> None:
-    """Has a keeper end a checkpoint of a kernel, 0 for all; one without a keeper has ended with it."""
-    with contextlib.suppress(CannotCopy, OSError), call_keeper(directory, "") as keeper:
-        keeper.sendall(encode(Release(kernel_id, checkpoint, wait)))
-        if wait:
-            keeper.recv(65536)
+def release_checkpoints(directory: KernelDirectory, release: Release) -> None:
+    """Asks a keeper to end checkpoints. Checkpoints end with their keeper."""
+    with contextlib.suppress(CannotCopy, OSError), _call_keeper(directory, "") as keeper:
+        keeper.sendall(encode(release))
+        keeper.recv(65536)
 
 
-def call_keeper(directory: KernelDirectory, name: str) -> socket.socket:
-    """Calls at the door of a kernel."""
+def measure_checkpoints(directory: KernelDirectory, limit: int) -> list[Checkpoint]:
+    """Returns the checkpoints of a kernel, oldest first, and the memory that each shares with no other process."""
+    found, private = read_checkpoints(directory), dict[str, int]()
+    if not found:
+        return []
+    with contextlib.suppress(CannotCopy, OSError), _call_keeper(directory, "") as keeper:
+        keeper.sendall(encode(Measure(found[0].kernel_id, limit)))
+        for message in Decoder().feed(keeper.recv(65536)):
+            if isinstance(message, Measured):
+                private = message.private
+        found = read_checkpoints(directory)
+    return [Checkpoint(**{**each.to_dict(), "private_bytes": private.get(str(each.number), 0)}) for each in found]
+
+
+def _call_keeper(directory: KernelDirectory, name: str) -> socket.socket:
+    """Connects to the keeper of a kernel."""
     try:
         with directory.open() as place:
             sock = dial(place, DOOR)
     except (FileNotFoundError, ConnectionRefusedError) as exc:
-        raise CannotCopy(name, [f"its keeper is gone, which alone can take copies in; {_ADVICE}"]) from exc
+        raise CannotCopy(name, [f"its keeper is gone, and only a keeper can adopt copies; {_ADVICE}"]) from exc
     sock.settimeout(_PATIENCE)
     return sock

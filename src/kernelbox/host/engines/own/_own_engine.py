@@ -29,6 +29,9 @@ class OwnEngine(LocalEngine):
     connection_file = RECORD
     uses_template = True
     describes_itself = False
+    can_confine = True
+    can_choose_python = True
+    logs_cells = True
 
     def check(self, kernel_type: str) -> None:
         if kernel_type != "python3":
@@ -95,16 +98,24 @@ class OwnEngine(LocalEngine):
         return KeeperRequest(plan)
 
     def release_checkpoints(
-        self, directory: KernelDirectory, kernel_id: str, checkpoint: int = 0, *, wait: bool = True
+        self,
+        directory: KernelDirectory,
+        kernel_id: str,
+        checkpoint: int = 0,
+        *,
+        wait: bool = True,
+        why: str = "",
+        told: bool = False,
     ) -> None:
         from kernelbox.host.engines.own._keeper_request import release_checkpoints
+        from kernelbox.wire._messages import Release
 
-        release_checkpoints(directory, kernel_id, checkpoint, wait=wait)
+        release_checkpoints(directory, Release(kernel_id, checkpoint, wait, why, told))
 
-    def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0, but: int = 0) -> list[Checkpoint]:
-        from kernelbox.host.engines.own._checkpoint_memory import measure_checkpoints
+    def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0) -> list[Checkpoint]:
+        from kernelbox.host.engines.own._keeper_request import measure_checkpoints
 
-        return measure_checkpoints(directory, limit=limit, but=but)
+        return measure_checkpoints(directory, limit)
 
     def tidy(self, runtime: Place, secret: bytes) -> None:
         from kernelbox.host.engines.own._templates import dismiss_templates

@@ -59,7 +59,7 @@ def has_warm_template() -> bool:
 def fork_warm(
     request: SpawnRequest, launch: Launch, srt: InstalledSrt | None = None, *, apart: bool = False
 ) -> Spawned:
-    """Has the template fork a kernel, and starts the template first if there is none.
+    """Asks the template to fork a kernel; starts the template first if there is none.
 
     `srt` is the srt that the template runs in. `apart` starts the template from a copy of the loader.
     """

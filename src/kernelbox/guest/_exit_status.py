@@ -1,4 +1,4 @@
-"""How a process has ended that is not a child of this one, as far as the system says."""
+"""The exit status of a process that is not a child of this one, if the system reports it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Text of any length in bounded memory: the head and the tail are kept, a line between them says how much was cut.
+"""The limit of output: text of any length is kept in bounded memory, as its head, its tail and a line about the cut.
 
-`base/_config.py` has the default limit, and `wire/_transcript.py` applies a limit to what a cell writes.
+`base/_config.py` has the default limit, and `wire/results/_transcript.py` applies it to what a cell writes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ WHOLE_VALUE = 1_000_000
 # Below this limit a whole line about the cut would take more than half of it, so one character replaces the line.
 _SMALL = 64
 _SMALL_NOTICE = "…"
+
+_NOTICE_BEGIN, _NOTICE_END = "\n[… ", " characters cut …]\n"
 
 # The head leaves this much room for the notice, enough for a million characters cut.
 _NOTICE_ROOM = 32
@@ -47,6 +49,18 @@ class BoundedText:
         if 0 < self._limit * 2 < self._held:
             self._compact()
 
+    def add_bounded(self, text: str) -> None:
+        """Adds text that may have been cut to the same limit before, with the effect of the whole text."""
+        was_cut = _SMALL <= self._limit <= len(text) + 2  # two characters may be left of the room for the notice
+        head, cut, tail = _take_apart(text, self._head_room) if was_cut else (text, 0, "")
+        self.add(head)
+        if cut:
+            if self._head is None:
+                self._head = "".join(self._parts)[: self._head_room]
+            self._parts, self._held = [], 0
+            self._size += cut
+            self.add(tail)
+
     @property
     def cut(self) -> int:
         """How many characters are left out of `text`."""
@@ -70,7 +84,7 @@ class BoundedText:
         if not self.cut:
             return whole
         head = whole[: self._head_room] if self._head is None else self._head
-        tail = whole[len(whole) - self._tail_room :]
+        tail = whole[max(0, len(whole) - self._tail_room) :]
         return f"{head}{cut_notice(self.cut, self._limit)}{tail}"
 
     def __bool__(self) -> bool:
@@ -105,6 +119,15 @@ def value_limit(limit: int) -> int:
     return max(limit, WHOLE_VALUE) if limit > 0 else 0
 
 
+def _take_apart(text: str, head_room: int) -> tuple[str, int, str]:
+    """Returns what a text was cut to, and how many characters are missing between; 0 if none are."""
+    end = text.find(_NOTICE_END, head_room, head_room + _LONGEST_NOTICE)
+    digits = text[head_room + len(_NOTICE_BEGIN) : max(end, 0)].replace(",", "")
+    if not text.startswith(_NOTICE_BEGIN, head_room) or not (digits.isascii() and digits.isdecimal()):
+        return text, 0, ""
+    return text[:head_room], int(digits), text[end + len(_NOTICE_END) :]
+
+
 def cut_notice(cut: int, limit: int) -> str:
     """Returns the notice that replaces the characters cut from a text of at most `limit`."""
-    return f"\n[… {cut:,} characters cut …]\n" if limit >= _SMALL else _SMALL_NOTICE
+    return f"{_NOTICE_BEGIN}{cut:,}{_NOTICE_END}" if limit >= _SMALL else _SMALL_NOTICE

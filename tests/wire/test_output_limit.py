@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import untimed
 
-from kernelbox.wire._bounded import BoundedText, bound, value_limit
+from kernelbox.wire._output_limit import BoundedText, bound, value_limit
 
 texts = st.lists(st.text(max_size=300) | st.integers(0, 400).map(lambda count: "0123456789" * count), max_size=8)
 NOTICE = re.compile(r"\n\[… ([\d,]+) characters cut …\]\n")
@@ -158,3 +158,30 @@ def test_a_value_has_a_generous_limit_of_its_own_that_a_higher_one_raises_and_no
 @pytest.mark.parametrize("limit", [0, -1])
 def test_without_a_limit_a_text_is_kept_whole(limit: int) -> None:
     assert bound("x" * 100_000, limit) == "x" * 100_000
+
+
+@untimed
+@given(texts, st.text("ab\n", max_size=300), texts, st.integers(64, 600))
+def test_a_text_that_was_cut_before_is_cut_as_if_it_were_whole(
+    before: list[str], text: str, after: list[str], limit: int
+) -> None:
+    long = text + "c" * (2 * limit) + text
+    bounded = collect(before, limit)
+    bounded.add_bounded(bound(long, limit))
+    for part in after:
+        bounded.add(part)
+    whole = "".join([*before, long, *after])
+    assert bounded.text == bound(whole, limit)
+    assert bounded.cut == collect([whole], limit).cut
+
+
+@pytest.mark.parametrize("limit", [80, 100, 1000])
+@pytest.mark.parametrize("digits", ["0", "1", "9" * 18, "1" + "0" * 18, "x", ""])
+def test_a_forged_notice_makes_no_text_longer_than_the_limit(limit: int, digits: str) -> None:
+    for size in range(limit - 3, limit + 3):
+        forged = f"{'h' * ((limit - 32) // 2)}\n[… {digits} characters cut …]\n".ljust(size, "t")
+        bounded = BoundedText(limit)
+        bounded.add_bounded(forged)
+        bounded.add("end")
+        assert len(bounded.text) <= limit
+        assert bounded.text.endswith("end")

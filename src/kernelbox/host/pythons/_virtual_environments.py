@@ -95,7 +95,7 @@ def remove_environment(environment: CachedEnvironment) -> bool:
     try:
         with _locked(environment.path, None):
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(environment.path, _COMPLETE))  # first: half of it is none
+                os.unlink(os.path.join(environment.path, _COMPLETE))  # first: half an environment must not count
             shutil.rmtree(environment.path, ignore_errors=True)
             os.unlink(environment.path + _LOCK)
     except OSError:

@@ -1,0 +1,222 @@
+"""A job that this process runs: its record is whole at any time, also on a full disk and after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import gc
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.bounded import DEADLINE, run
+from tests.support.homes import new_home
+from tests.support.store import fill, mounted
+
+from kernelbox import StoreFailed
+from kernelbox.base._config import KernelBoxConfig
+from kernelbox.host.files._home import Home
+from kernelbox.host.store._job_journal import Journal
+from kernelbox.server.http._long_json import PIECE
+from kernelbox.server.jobs._running_job import RunningJob, _is_exhausted
+from kernelbox.wire._results import ExecutionResult
+
+
+@contextlib.contextmanager
+def shortage(spare: int) -> Iterator[None]:
+    """Leaves this process a few descriptors."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    taken = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
+    while taken[-1] <= highest:
+        taken.append(os.dup(taken[0]))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1, limits[1]))
+        while spare:
+            os.close(taken.pop())
+            spare -= 1
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for fd in taken:
+            os.close(fd)
+
+
+@pytest.mark.parametrize("spare", [0, 1, 2])
+def test_what_came_of_a_job_is_written_when_a_descriptor_is_free(
+    home: Path, caplog: pytest.LogCaptureFixture, spare: int
+) -> None:
+    config = KernelBoxConfig.from_env()
+    journal = Journal(Home(config.home, config.key_file))
+    job_id = f"{1 + spare:032x}"  # the home is that of other tests too
+    entry = journal.claim(job_id, {"state": "running"})
+    assert entry is not None
+    short = contextlib.ExitStack()
+
+    async def work(on_event: object, on_begin: object) -> ExecutionResult:
+        short.enter_context(shortage(spare))
+        return ExecutionResult("success", return_value="42")
+
+    async def main() -> RunningJob:
+        job = RunningJob(entry, {"id": job_id, "state": "running"}, journal, work)
+        with short:
+            await job.until_event(0)  # by then it was tried to write its end
+            if spare == 2:
+                await job.task
+            else:
+                with pytest.raises(OSError, match="Too many open files"), journal.place(job_id) as place:
+                    place.listdir()
+                assert not job.task.done()
+        await job.task
+        return job
+
+    job = run(main)
+    assert [job_id in said.getMessage() for said in caplog.records] == [True] * (spare < 2)
+    record = journal.read(job_id)
+    assert record is not None
+    del record["changed_at"]
+    assert record == job.outcome
+    assert record["state"] == "done"
+    result = journal.read_result(job_id)
+    assert result == job.result
+    assert json.loads(result or b"")["return_value"] == "42"
+
+
+def test_a_record_for_which_there_is_no_room_leaves_the_earlier_one(key_file: Path) -> None:
+    with new_home() as directory, mounted(directory, "size=64k,mode=700") as disk:
+        journal = Journal(Home(str(disk / "home"), str(key_file)))
+        entry = journal.claim("1" * 32, {"state": "running"})
+        assert entry is not None
+        fill(disk)
+        with pytest.raises(OSError, match="No space left"):
+            entry.update({"state": "running", "name": "x" * 5_000})
+        record = journal.read("1" * 32)
+        assert record is not None
+        assert (record["state"], "name" in record) == ("running", False)
+
+
+# The second write(2) of the record, after one that took only a part, ends the process.
+_CRASH = """
+import resource, signal, sys
+from kernelbox.host.files._home import Home
+from kernelbox.host.store._job_journal import Journal
+
+entry = Journal(Home(*sys.argv[1:])).claim("1" * 32, {"state": "running"})
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
+entry.update({"state": "running", "name": "x" * 5_000})
+"""
+
+
+def test_a_job_is_lost_whose_server_crashes_in_the_middle_of_writing_its_record(key_file: Path) -> None:
+    with new_home() as home:
+        crash = [sys.executable, "-c", _CRASH, str(home), str(key_file)]
+        assert subprocess.run(crash, timeout=DEADLINE, check=False).returncode == -signal.SIGXFSZ
+        record = Journal(Home(str(home), str(key_file))).read("1" * 32)
+        assert record is not None
+        assert (record["state"], "name" in record) == ("lost", False)
+
+
+def held_in(folder: Path) -> list[str]:
+    """Returns the names of the files and directories inside a folder that this process has open."""
+    own = Path("/proc/self/fd")
+    targets = [os.readlink(path) for path in own.iterdir() if path.is_symlink()]
+    return [os.path.basename(target) for target in targets if target.startswith(f"{folder}/")]
+
+
+def test_a_job_holds_its_events_open_while_it_runs_and_nothing_else(key_file: Path) -> None:
+    with new_home() as home:
+        journal = Journal(Home(str(home), str(key_file)))
+        entry = journal.claim("1" * 32, {"state": "running"})
+        assert entry is not None
+        assert held_in(home / "jobs") == []
+        entry.append("started", b"{}")
+        entry.update({"state": "running"})
+        assert held_in(home / "jobs") == ["events-1"]
+        entry.finish({"state": "done"}, b"{}")
+        assert held_in(home / "jobs") == []
+
+
+def test_events_are_not_deleted_because_descriptors_are_short(key_file: Path) -> None:
+    with new_home() as home:
+        journal = Journal(Home(str(home), str(key_file)))
+        entry = journal.claim("1" * 32, {"state": "running"})
+        assert entry is not None
+        entry.append("started", b"{}")
+        with shortage(0), pytest.raises(OSError, match="Too many open files"):  # closing the events frees one
+            entry.finish({"state": "done"}, b"{}")
+        with shortage(1), pytest.raises(OSError, match="Too many open files"):
+            entry.append("output", b"{}")
+        assert (home / "jobs" / ("1" * 32) / "events-1").exists()
+
+
+def test_a_job_that_is_cancelled_while_it_writes_its_result_writes_to_no_other_file(
+    key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, write = "x" * (2 * PIECE), os.write
+    is_cancelled = threading.Event()
+
+    async def work(*_: object) -> ExecutionResult:
+        return ExecutionResult("success", output=text)
+
+    async def main(home: Path) -> list[tuple[int, str, bytes | bytearray]]:
+        is_writing, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def write_slowly(fd: int, data: bytes) -> int:
+            if len(data) > PIECE:
+                loop.call_soon_threadsafe(is_writing.set)
+                assert is_cancelled.wait(DEADLINE)
+            return write(fd, data)
+
+        monkeypatch.setattr(os, "write", write_slowly)
+        journal = Journal(Home(str(home), str(key_file)))
+        entry = journal.claim("1" * 32, {"state": "running"})
+        assert entry is not None
+        job = RunningJob(entry, {"id": "1" * 32, "state": "running"}, journal, work)
+        await is_writing.wait()
+        job.task.cancel()
+        await asyncio.wait({job.task})
+        with contextlib.ExitStack() as stack:
+            others = [tmp_path / f"other-{number}" for number in range(10)]
+            for other in others:
+                stack.enter_context(other.open("wb"))
+            is_cancelled.set()
+            await loop.shutdown_default_executor()
+        assert {other.stat().st_size for other in others} == {0}
+        follower = journal.follow("1" * 32, 0)
+        found = follower.read()
+        while follower.is_behind:
+            found += follower.read()
+        follower.close()
+        return found
+
+    with new_home() as home:
+        [(number, kind, event)] = run(lambda: main(home))
+        assert (number, kind) == (1, "result")
+        assert json.loads(event)["result"]["output"] == text
+        gc.collect()
+        assert held_in(home / "jobs") == []
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS])
+def test_a_shortage_is_told_from_other_failures_by_its_number_also_behind_an_error_of_ours(number: int) -> None:
+    def behind(cause: BaseException) -> OSError:
+        try:
+            raise StoreFailed("the home cannot be read") from cause
+        except StoreFailed as exc:
+            return exc
+
+    assert _is_exhausted(OSError(number, "no more"))
+    assert _is_exhausted(behind(OSError(number, "no more")))
+    assert not _is_exhausted(OSError(errno.ENOSPC, "full"))
+    assert not _is_exhausted(behind(OSError(errno.ENOSPC, "full")))
+    assert not _is_exhausted(behind(ValueError(number)))
