@@ -8,6 +8,7 @@ end is therefore exact, and other kernels on the machine are never mistaken for 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -37,7 +38,7 @@ def main() -> int:
         return status
     print(f"no_leftovers: error: left behind by `{' '.join(command)}`:", file=sys.stderr)
     for pid in leftovers:
-        print(f"  {pid}  {command_line(pid)}", file=sys.stderr)
+        describe(pid)
     kill_children()
     return status or 1
 
@@ -83,16 +84,42 @@ def kill_children() -> None:
         time.sleep(POLL)
 
 
-def children() -> list[int]:
+def children(parent: int = 0) -> list[int]:
+    """Returns the children of a process, of this one if none is named."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(fields[1]) == os.getpid():
+        if int(fields[1]) == (parent or os.getpid()):
             found.append(int(stat.parent.name))
     return sorted(found)
+
+
+def describe(pid: int, indent: str = "  ") -> None:
+    """Prints what is known of a process and of those below it: what it is called, its age and what it has open."""
+    print(f"{indent}{pid}  {command_line(pid)}  ({age(pid)} s, {', '.join(open_files(pid))})", file=sys.stderr)
+    for child in children(pid):
+        describe(child, indent + "  ")
+
+
+def age(pid: int) -> int:
+    try:
+        started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return 0
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    return int(uptime - started / os.sysconf("SC_CLK_TCK"))
+
+
+def open_files(pid: int) -> list[str]:
+    """Returns the working directory and the open files and directories of a process, which tell whose it is."""
+    found = {}
+    for link in (Path(f"/proc/{pid}/cwd"), *Path(f"/proc/{pid}/fd").glob("*")):
+        with contextlib.suppress(OSError):
+            found[os.readlink(link)] = True
+    return [path for path in found if path.startswith("/") and not path.startswith("/dev/")]
 
 
 def command_line(pid: int) -> str:
