@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.support.cells import Running, eventually, is_running, wait_for_end
 from tests.support.command_line import KERNELBOX, fail, kernelbox, succeed
+from tests.support.homes import new_home
 from tests.support.store import rewrite_record
 
 from kernelbox import __version__, get_or_create, status
@@ -609,8 +610,9 @@ def test_doctor_says_what_is_wrong_and_how_to_fix_it(tmp_path: Path) -> None:
     assert shown.splitlines()[-1].startswith("Not ready: 1 of ")
     wrong = kernelbox("doctor", KERNELBOX_STORE_BACKEND="paper")
     assert "KERNELBOX_STORE_BACKEND" in str(wrong.json)
-    unknown = kernelbox("doctor", KERNELBOX_HOME=str(tmp_path / "home"), KERNELBOX_KERNEL_TYPE="cobol")
-    misspelt = kernelbox("doctor", KERNELBOX_HOME=str(tmp_path / "home"), KERNELBOX_TIMEOUT="5")
+    with new_home() as home:
+        unknown = kernelbox("doctor", KERNELBOX_HOME=str(home), KERNELBOX_KERNEL_TYPE="cobol")
+        misspelt = kernelbox("doctor", KERNELBOX_HOME=str(home), KERNELBOX_TIMEOUT="5")
     [check] = [check for check in misspelt.json["checks"] if check["name"] == "unknown settings"]
     assert (check["verdict"], check["found"]) == ("warning", "KERNELBOX_TIMEOUT")
     [check] = [check for check in unknown.json["checks"] if check["name"] == "kernel type"]
