@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
-# Seconds a process may take to follow the command that it belonged to.
-GRACE = 10.0
+# Seconds a process may take to follow the command that it belonged to; a template of the tests stays for 20.
+GRACE = 40.0
 POLL = 0.05
 
 

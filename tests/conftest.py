@@ -48,6 +48,14 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def short_lived_templates() -> Iterator[None]:
+    """Has the template of a home that a test forgot leave before the run is examined for what it left behind."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELBOX_TEMPLATE_IDLE_TIMEOUT", "20")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def users_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Gives what the tests start a home directory of its own: shells, IPython and Jupyter write to the user's.
 
