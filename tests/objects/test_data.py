@@ -100,7 +100,7 @@ def test_a_masked_array_is_refused_because_it_would_lose_its_mask(kernel: Kernel
 
 def test_a_value_of_the_kernel_that_cannot_travel_is_named(kernel: Kernel) -> None:
     kernel.execute("class Odd: pass\nodd = Odd()")
-    with pytest.raises(KernelBoxError, match=r"'odd'.*Odd cannot be passed on"):
+    with pytest.raises(KernelBoxError, match=r"'odd'.*Odd objects cannot be passed on"):
         kernel["odd"]
 
 

@@ -72,7 +72,7 @@ def _encode_json(value: object) -> Encoded:
         text = json.dumps(value, ensure_ascii=False, check_circular=True)
         data = text.encode()
     except (TypeError, ValueError, RecursionError) as exc:
-        raise NotTransferable(f"a {type(value).__name__} cannot be passed on ({exc}); {_HOW}") from exc
+        raise NotTransferable(f"{type(value).__name__} objects cannot be passed on ({exc}); {_HOW}") from exc
     return Encoded("json", data=data)
 
 
