@@ -144,6 +144,17 @@ def test_a_cell_can_call_only_what_was_passed_to_it(home: Path) -> None:
         assert execute("shared", "search('x', limit=1)", tools=[search]).return_value == "['x 0']"
 
 
+def test_a_call_can_pass_functions_in_place_of_the_kernels_own(colour: Colour) -> None:
+    kernel = colour.open(tools=[fail])
+    found = colour.call(kernel.execute, "search('x', limit=1)", tools=[search])
+    assert found.return_value == "['x 0']", found.text
+    assert colour.call(kernel.stream, "search('x', limit=1)", tools=[search])[-1].return_value == "['x 0']"
+    again = colour.call(kernel.retry, "1/0", lambda *_: "search('x', limit=1)", tools=[search])
+    assert again.return_value == "['x 0']", again.text
+    assert "no function 'search' was passed" in colour.call(kernel.execute, "search('x')").text
+    colour.call(kernel.stop)
+
+
 def test_functions_are_no_variables_and_not_reported_as_changed(colour: Colour) -> None:
     kernel = colour.open(tools=[search])
     colour.call(kernel.execute, "found = search('x')")

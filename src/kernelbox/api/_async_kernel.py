@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kernelbox.core._executor_values import ToolEvent, Variable
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import ApprovalRequest
+    from kernelbox.core.cells._host_functions import Tools
     from kernelbox.core.cells._past_cells import PastCell
     from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._record import KernelRecord
@@ -113,15 +114,17 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
         policy: ApprovalPolicy | None = None,
         output_char_limit: int | None = None,
         budget: int | None = None,
+        tools: Tools | None = None,
     ) -> ExecutionResult:
         """Runs code and returns the result; errors of the code are in the result and are not raised.
 
         `timeout` is in seconds, and interrupts the cell; the variables stay. `approve`, which may be a coroutine
         function, is called with each shell command and tool call: True accepts, a string rejects with that reason.
+        `tools` are the functions of this program that the cell may call, in place of the kernel's own.
         """
         answers = check_approve(approve or self._approve)
         asks = answers is not None
-        options = self._cell_options(language, timeout, images_dir, policy, output_char_limit, budget, asks=asks)
+        options = self._cell_options(language, timeout, images_dir, policy, output_char_limit, budget, tools, asks=asks)
         async with aclosing(stream_named(self._kernels, self._open_name(), code, options, answers)) as items:
             async for item in items:
                 if isinstance(item, ExecutionResult):
@@ -144,6 +147,7 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
         policy: ApprovalPolicy | None = None,
         output_char_limit: int | None = None,
         budget: int | None = None,
+        tools: Tools | None = None,
     ) -> AsyncGenerator[OutputItem | ApprovalRequest | ToolEvent | ExecutionResult, None]:
         """Runs code and yields each output as it comes, the result last. Leaving the loop interrupts the cell.
 
@@ -151,7 +155,7 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
         """
         answers = None if approve is True else check_approve(approve or self._approve)
         asks = approve is True or answers is not None
-        options = self._cell_options(language, timeout, images_dir, policy, output_char_limit, budget, asks=asks)
+        options = self._cell_options(language, timeout, images_dir, policy, output_char_limit, budget, tools, asks=asks)
         return stream_named(self._kernels, self._open_name(), code, options, answers)
 
     @suggest_awaited_arguments
@@ -164,6 +168,7 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
         language: LanguageName = "python",
         timeout: float | None = None,  # noqa: ASYNC109  # as above
         budget: int | None = None,
+        tools: Tools | None = None,
     ) -> ExecutionResult:
         """Runs code until it succeeds, asking `on_error(result, attempt)` for new code after each failure.
 
@@ -174,7 +179,8 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
         try:
             while True:
                 if isinstance(step, str):
-                    step = steps.send(await self.execute(step, language=language, timeout=timeout, budget=budget))
+                    result = await self.execute(step, language=language, timeout=timeout, budget=budget, tools=tools)
+                    step = steps.send(result)
                     continue
                 try:
                     answer = on_error(step.result, step.attempt)
@@ -184,8 +190,8 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
                 else:
                     step = steps.send(better)
         except StopIteration as stop:
-            result: ExecutionResult = stop.value
-            return result
+            last: ExecutionResult = stop.value
+            return last
 
     @suggest_arguments
     def submit(self, code: str, *, language: LanguageName = "python", timeout: float | None = None) -> AsyncJob:

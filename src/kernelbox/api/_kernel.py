@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernels import Kernels
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
+    from kernelbox.core.cells._host_functions import Tools
     from kernelbox.core.cells._past_cells import PastCell
     from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._record import KernelRecord
@@ -111,17 +112,19 @@ class Kernel(KernelObject["Approve"]):
         policy: ApprovalPolicy | None = None,
         output_char_limit: int | None = None,
         budget: int | None = None,
+        tools: Tools | None = None,
     ) -> ExecutionResult:
         """Runs code and returns the result; errors of the code are in the result and are not raised.
 
         `timeout` is in seconds, and interrupts the cell; the variables stay. `approve` is called with each shell
-        command and tool call, which waits meanwhile: True accepts, a string rejects with that reason.
+        command and tool call, which waits meanwhile: True accepts, a string rejects with that reason. `tools` are the
+        functions of this program that the cell may call, in place of the kernel's own.
         """
         warn_on_loop("Kernel.execute()")
         approve = self._approve if approve is None else approve
         holds_commands(approve, policy)  # raises InvalidInput for what cannot be asked
         asks = approve is not None
-        options = self._cell_options(language, timeout, images_dir, policy, output_char_limit, budget, asks=asks)
+        options = self._cell_options(language, timeout, images_dir, policy, output_char_limit, budget, tools, asks=asks)
         return run_cell(self._here, self._open_name(), code, options, approve, self._options)
 
     def bash(self, code: str, *, timeout: float | None = None) -> ExecutionResult:
@@ -140,6 +143,7 @@ class Kernel(KernelObject["Approve"]):
         policy: ApprovalPolicy | None = None,
         output_char_limit: int | None = None,
         budget: int | None = None,
+        tools: Tools | None = None,
     ) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
         """Runs code and yields each output as it comes, the result last. Leaving the loop interrupts the cell.
 
@@ -149,7 +153,7 @@ class Kernel(KernelObject["Approve"]):
         approve = approve or self._approve
         holds_commands(approve, policy)  # raises InvalidInput for what cannot be asked
         asks = approve is not None
-        options = self._cell_options(language, timeout, images_dir, policy, output_char_limit, budget, asks=asks)
+        options = self._cell_options(language, timeout, images_dir, policy, output_char_limit, budget, tools, asks=asks)
         return stream_cell(self._here, self._open_name(), code, options, approve, may_pause=True, new=self._options)
 
     @suggest_arguments
@@ -162,6 +166,7 @@ class Kernel(KernelObject["Approve"]):
         language: LanguageName = "python",
         timeout: float | None = None,
         budget: int | None = None,
+        tools: Tools | None = None,
     ) -> ExecutionResult:
         """Runs code until it succeeds, asking `on_error(result, attempt)` for new code after each failure.
 
@@ -170,7 +175,7 @@ class Kernel(KernelObject["Approve"]):
         allowed = check_attempts(on_error, max_attempts, self._here.config.max_retries)
 
         def run(code: str) -> ExecutionResult:
-            return self.execute(code, language=language, timeout=timeout, budget=budget)
+            return self.execute(code, language=language, timeout=timeout, budget=budget, tools=tools)
 
         return run_attempts(attempts(code, allowed), run, on_error)
 

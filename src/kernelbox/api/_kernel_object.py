@@ -224,6 +224,7 @@ class KernelObject(KernelRecord, Generic[Answerer]):
         policy: ApprovalPolicy | None = None,
         output_char_limit: int | None = None,
         budget: int | None = None,
+        tools: Tools | None = None,
         *,
         asks: bool,
     ) -> CellOptions:
@@ -246,7 +247,7 @@ class KernelObject(KernelRecord, Generic[Answerer]):
             shell="ask" if asks or policy is not None else "accept",
             asking="show" if asks else "reject",
             unasked=NO_APPROVE if policy is None else NOT_ALLOWED,
-            functions=defaults.functions,
+            functions=defaults.functions if tools is None else choose_tools(tools),
             host="ask" if asks else "accept",
         )
 
