@@ -10,6 +10,7 @@ interpreters get an answer instead of a SyntaxError.
 
 import argparse
 import hashlib
+import importlib.util
 import os
 import shutil
 import ssl
@@ -109,12 +110,14 @@ def bootstrap(python: "str | None", content: str) -> None:
         built_with = python or ""
 
     pip, target = [uv, "pip"], ["--python", str(VENV_PYTHON)]
+    # Where PYTHONDONTWRITEBYTECODE is set, every start of Python would compile the packages anew.
+    compiling = ["--compile-bytecode"] if content == "development" or sys.dont_write_bytecode else []
     if content == "default":
         say(f"installing kernelbox and its dependencies, in the versions of {LOCK.name}")
-        install = [*pip, "install", *target, "--compile-bytecode", "--constraints", str(LOCK), "--editable", str(ROOT)]
+        install = [*pip, "install", *target, *compiling, "--constraints", str(LOCK), "--editable", str(ROOT)]
     else:
         say(f"installing the dependencies of {LOCK.name}")
-        install = [*pip, "sync", *target, "--compile-bytecode", "--require-hashes", str(LOCK)]
+        install = [*pip, "sync", *target, *compiling, "--require-hashes", str(LOCK)]
     run(  # without --quiet: it shows what it downloads, which may take minutes
         install,
         "could not install the dependencies; the lines above are from uv. If the default package index "
@@ -126,8 +129,8 @@ def bootstrap(python: "str | None", content: str) -> None:
             [*pip, "install", "--quiet", *target, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)],
             "could not install kernelbox itself; the lines above are from its build. Is pyproject.toml sound?",
         )
-    # Where PYTHONDONTWRITEBYTECODE is set, every start of Python would compile the package anew.
-    run([str(VENV_PYTHON), "-m", "compileall", "-q", str(ROOT / "src")], "the package does not compile.")
+    if compiling:
+        run([str(VENV_PYTHON), "-m", "compileall", "-q", str(ROOT / "src")], "the package does not compile.")
     run(
         [*pip, "check", "--quiet", *target],
         f"{LOCK.name} does not satisfy pyproject.toml. Run `make lock`, then this again.",
@@ -173,14 +176,19 @@ def find_or_install_uv() -> str:
             return candidate
 
     say(f"no uv found; installing {UV_REQUIREMENT} into {PRIVATE.name}")
+    shutil.rmtree(PRIVATE, ignore_errors=True)
     # Never into the interpreter that runs this: systems mark theirs as externally managed (PEP 668).
+    if importlib.util.find_spec("pip"):  # its --target needs no virtual environment, whose making takes seconds
+        interpreter, target = sys.executable, ["--no-user", "--target", str(PRIVATE)]
+    else:
+        interpreter, target = str(PRIVATE / BIN / f"python{EXE}"), []
+        run(
+            [running_interpreter(), "-m", "venv", str(PRIVATE)],
+            "could not create a virtual environment for uv. On Debian and Ubuntu, install the package "
+            "python3-venv; or put a uv of your own on PATH.",
+        )
     run(
-        [running_interpreter(), "-m", "venv", "--clear", str(PRIVATE)],
-        "could not create a virtual environment for uv. On Debian and Ubuntu, install the package "
-        "python3-venv; or put a uv of your own on PATH.",
-    )
-    run(
-        [str(PRIVATE / BIN / f"python{EXE}"), "-m", "pip", "install", "--disable-pip-version-check", UV_REQUIREMENT],
+        [interpreter, "-m", "pip", "install", "--disable-pip-version-check", *target, UV_REQUIREMENT],
         "could not install uv. Check the network and pip's index settings, or put a uv of your own on PATH.",
     )
     return str(private_uv)
@@ -212,7 +220,7 @@ def rewrite_lock(uv: str) -> None:
 
 def run(command: "list[str]", failure: str) -> None:
     """Runs a command; raises BootstrapError if it fails."""
-    environment = {**certificate_settings(), **os.environ}
+    environment = {**certificate_settings(), "PIP_ROOT_USER_ACTION": "ignore", **os.environ}
     try:
         status = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
     except OSError as exc:
