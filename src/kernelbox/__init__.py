@@ -42,7 +42,7 @@ _HOMES = {
     "MissingExtra": "kernelbox.base._errors",
     "OutputItem": "kernelbox.wire._results",
     "OutputNotKept": "kernelbox.base._errors",
-    "PastCell": "kernelbox.core.cells._past_cells",
+    "PastCell": "kernelbox.core.cells._history",
     "Pool": "kernelbox.api._kernel_pool",
     "StartFailed": "kernelbox.base._errors",
     "StoreFailed": "kernelbox.base._errors",
@@ -121,7 +121,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernel_data import FileInfo
     from kernelbox.core.approvals._policy import ApprovalPolicy, ApprovalRule
     from kernelbox.core.approvals._requests import ApprovalRequest, SyncApprovalRequest
-    from kernelbox.core.cells._past_cells import PastCell
+    from kernelbox.core.cells._history import PastCell
     from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.tools._generate import generate_mcp_sources

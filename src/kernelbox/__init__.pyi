@@ -45,7 +45,7 @@ from kernelbox.core._executor_values import CodeExecutionChunk, CodeExecutionRes
 from kernelbox.core._kernel_data import FileInfo
 from kernelbox.core.approvals._policy import ApprovalPolicy, ApprovalRule
 from kernelbox.core.approvals._requests import ApprovalRequest, SyncApprovalRequest
-from kernelbox.core.cells._past_cells import PastCell
+from kernelbox.core.cells._history import PastCell
 from kernelbox.host.store._checkpoint_files import Checkpoint
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.tools._generate import generate_mcp_sources

@@ -6,8 +6,8 @@ from typing import Any
 
 import nbformat
 
+from kernelbox.core.cells._history import CellLog, LoggedCell
 from kernelbox.core.cells._notebook_export import build_notebook
-from kernelbox.core.cells._past_cells import CellLog, LoggedCell
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Clear, Display, Done, Message, Output, Started
 

@@ -17,7 +17,7 @@ import pytest
 from tests.support.cells import Running, eventually, parent_of, run, value, wait_for_end
 
 from kernelbox import destroy, get_or_create, restart
-from kernelbox.base._pythons import own_interpreter
+from kernelbox.base._interpreter import own_interpreter
 from kernelbox.guest._descriptors import read_file
 from kernelbox.host.engines._spawning import write_secret
 from kernelbox.host.engines.own import _warm_template as _template

@@ -31,7 +31,7 @@ from kernelbox import (
     restart,
 )
 from kernelbox.base._environment import environment_in
-from kernelbox.base._pythons import Interpreter
+from kernelbox.base._interpreter import Interpreter
 from kernelbox.host.pythons._probing import NEEDED
 
 ROOT = Path(__file__).resolve().parents[2]

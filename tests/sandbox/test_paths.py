@@ -21,7 +21,7 @@ from tests.support.strategies import untimed
 
 from kernelbox import StartFailed, destroy, execute, get_or_create, wipe
 from kernelbox.base._environment import scrubbed_environment
-from kernelbox.base._pythons import own_interpreter
+from kernelbox.base._interpreter import own_interpreter
 from kernelbox.guest.walls._system_calls import Unarmed, place
 from kernelbox.host.engines.own._sandboxed import names_writable
 from kernelbox.sandbox import _paths

@@ -17,7 +17,7 @@ from tests.support.sandbox import needs_linux
 
 from kernelbox import InvalidInput, StartFailed, execute, get_or_create, list_kernels, wipe
 from kernelbox.api._configured import kernels
-from kernelbox.base._pythons import own_interpreter
+from kernelbox.base._interpreter import own_interpreter
 from kernelbox.guest._process_tree import children
 from kernelbox.guest.walls._maker import FIRST
 from kernelbox.host.engines.own._sandboxed import find_gap, require_armed

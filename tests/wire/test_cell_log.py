@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelbox.core.cells._past_cells import CellLog, LoggedCell, arrange
-from kernelbox.guest.output._history import CellHistory
+from kernelbox.core.cells._history import CellLog, LoggedCell, arrange
+from kernelbox.guest.output._cell_logger import CellLogger
 from kernelbox.wire import _cell_log as log
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Display, Done, Execute, Output
@@ -34,7 +34,7 @@ def read(files: tuple[int, int]) -> CellLog:
     return arrange(records, log.read_number(contents[0]) > 1)
 
 
-def run(history: CellHistory, execution_id: str, code: str, *frames: bytes, count: int | None = 1) -> None:
+def run(history: CellLogger, execution_id: str, code: str, *frames: bytes, count: int | None = 1) -> None:
     history.begin(Execute(execution_id, code))
     for frame in frames:
         history.add(frame)
@@ -47,7 +47,7 @@ def told(cells: list[LoggedCell]) -> list[tuple[str, str, str]]:
 
 
 def test_what_a_cell_showed_is_in_the_log_with_its_end(files: tuple[int, int]) -> None:
-    run(CellHistory(files), "1", "print('é')", encode(Output("1", "stdout", "é\n")), count=7)
+    run(CellLogger(files), "1", "print('é')", encode(Output("1", "stdout", "é\n")), count=7)
     (cell,) = read(files).cells
     assert (cell.execution_id, cell.language, cell.count, cell.status) == ("1", "python", 7, "success")
     assert cell.read().text == "é"
@@ -56,7 +56,7 @@ def test_what_a_cell_showed_is_in_the_log_with_its_end(files: tuple[int, int]) -
 
 
 def test_requests_that_want_no_history_are_not_logged(files: tuple[int, int]) -> None:
-    history = CellHistory(files)
+    history = CellLogger(files)
     for request in (
         Execute("1", "a", silent=True),
         Execute("2", "b", store_history=False),
@@ -70,7 +70,7 @@ def test_requests_that_want_no_history_are_not_logged(files: tuple[int, int]) ->
 
 
 def test_a_cell_that_did_not_end_is_in_the_log_with_what_was_flushed(files: tuple[int, int]) -> None:
-    history = CellHistory(files)
+    history = CellLogger(files)
     history.begin(Execute("1", "while True: pass"))
     history.add(encode(Output("1", "stdout", "seen")))
     history.flush()
@@ -88,14 +88,14 @@ def test_a_cell_that_did_not_end_is_in_the_log_with_what_was_flushed(files: tupl
     ],
 )
 def test_the_status_is_how_the_cell_ended(files: tuple[int, int], done: Done, status: str) -> None:
-    history = CellHistory(files)
+    history = CellLogger(files)
     history.begin(Execute("1", "x"))
     history.end(encode(done), done)
     assert read(files).cells[0].status == status
 
 
 def test_both_files_stay_bounded_and_the_oldest_cells_go_first(files: tuple[int, int]) -> None:
-    history = CellHistory(files)
+    history = CellLogger(files)
     for number in range(300):
         picture = Display(str(number), "display_data", {}, {}, blobs={"image/png": bytes(10_000 * (number % 40))})
         run(history, str(number), f"show({number})", *[encode(picture)] * (number % 9), count=number)
@@ -108,7 +108,7 @@ def test_both_files_stay_bounded_and_the_oldest_cells_go_first(files: tuple[int,
 
 
 def test_the_middle_of_a_cell_that_shows_much_is_left_out(files: tuple[int, int]) -> None:
-    history = CellHistory(files)
+    history = CellLogger(files)
     history.begin(Execute("1", "flood()"))
     for number in range(400):
         history.add(encode(Output("1", "stdout", f"{number:09}\n" * 1000)))
@@ -123,19 +123,19 @@ def test_the_middle_of_a_cell_that_shows_much_is_left_out(files: tuple[int, int]
 
 
 def test_long_code_is_cut(files: tuple[int, int]) -> None:
-    run(CellHistory(files), "1", "x" * (log.LONGEST_CODE + 5))
+    run(CellLogger(files), "1", "x" * (log.LONGEST_CODE + 5))
     (cell,) = read(files).cells
     assert cell.code.endswith("\n# [… 5 characters cut …]")
     assert len(cell.code) < log.LONGEST_CODE + 100
 
 
 def test_halves_of_characters_in_code_can_be_written(files: tuple[int, int]) -> None:
-    run(CellHistory(files), "1", "'\ud800'")
+    run(CellLogger(files), "1", "'\ud800'")
     assert read(files).cells[0].code == "'\\ud800'"
 
 
 def test_a_copy_of_a_kernel_writes_to_its_own_files(files: tuple[int, int], tmp_path: Path) -> None:
-    history = CellHistory(files)
+    history = CellLogger(files)
     run(history, "1", "both")
     (tmp_path / "c").write_bytes((tmp_path / "a").read_bytes())
     (tmp_path / "d").touch()
@@ -149,7 +149,7 @@ def test_a_copy_of_a_kernel_writes_to_its_own_files(files: tuple[int, int], tmp_
 
 
 def test_a_file_that_took_the_number_of_the_log_is_not_written_to(files: tuple[int, int], tmp_path: Path) -> None:
-    history = CellHistory(files)
+    history = CellLogger(files)
     run(history, "1", "before")
     kept = os.dup(files[0])
     precious = os.open(tmp_path / "precious", os.O_RDWR | os.O_CREAT)
@@ -163,7 +163,7 @@ def test_a_file_that_took_the_number_of_the_log_is_not_written_to(files: tuple[i
 
 
 def test_a_limit_on_the_size_of_files_makes_the_log_continue_in_the_other_file(files: tuple[int, int]) -> None:
-    history = CellHistory(files)
+    history = CellLogger(files)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:

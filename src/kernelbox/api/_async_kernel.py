@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from kernelbox.core._executor_values import ToolEvent, Variable
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import ApprovalRequest
+    from kernelbox.core.cells._history import PastCell
     from kernelbox.core.cells._host_functions import Tools
-    from kernelbox.core.cells._past_cells import PastCell
     from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.shells._asyncio_stream import AsyncApprove

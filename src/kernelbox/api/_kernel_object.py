@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._options import Sandbox, SandboxLevel
     from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.cells._history import PastCell
     from kernelbox.core.cells._host_functions import HostFunctions, Tools
-    from kernelbox.core.cells._past_cells import PastCell
     from kernelbox.host.store._checkpoint_files import Checkpoint
 
 # Who answers the requests of cells: a function, which for AsyncKernel may be a coroutine function.

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from kernelbox.base._pythons import Interpreter
+    from kernelbox.base._interpreter import Interpreter
 
 
 def wants_color() -> bool:

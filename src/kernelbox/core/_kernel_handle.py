@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kernelbox.core._kernels import Kernels
-    from kernelbox.core.cells._past_cells import PastCell
+    from kernelbox.core.cells._history import PastCell
     from kernelbox.host.engines._interface import Connection
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
@@ -174,14 +174,14 @@ class KernelHandle(Handle):
 
     def history(self, last: int = 0) -> list[PastCell]:
         """Returns the cells that ran under the kernel's name, or the last of them; the kernel may be dead."""
-        from kernelbox.core.cells._past_cells import read_cells
+        from kernelbox.core.cells._history import read_cells
 
         limit = self._kernels.config.output_char_limit
         return [cell.describe(limit) for cell in read_cells(self).cells[-last:]]
 
     def read_output(self, execution_id: str) -> str:
         """Returns the whole text of an execution from the log; raises OutputNotKept."""
-        from kernelbox.core.cells._past_cells import read_output
+        from kernelbox.core.cells._history import read_output
 
         return read_output(self, execution_id)
 

@@ -7,9 +7,9 @@ import os
 from kernelbox.base._config import refuse_unknown_limits
 from kernelbox.base._environment import environment_in, kernel_environment, scrubbed_environment
 from kernelbox.base._errors import InvalidInput, StartFailed, StoreFailed
+from kernelbox.base._interpreter import own_interpreter
 from kernelbox.base._light import contextmanager
 from kernelbox.base._owning import fill_standard_descriptors
-from kernelbox.base._pythons import own_interpreter
 from kernelbox.core._terms import require_directory
 from kernelbox.host._engines import engine_for, engine_named
 from kernelbox.host.engines._interface import Launch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kernelbox.base._config import EngineName, KernelBoxConfig
-    from kernelbox.base._pythons import Interpreter
+    from kernelbox.base._interpreter import Interpreter
     from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.core._terms import Terms
     from kernelbox.host.engines._interface import Engine

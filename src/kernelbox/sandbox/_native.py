@@ -10,7 +10,7 @@ import sys
 
 from kernelbox.base._cell_places import first_planted_link
 from kernelbox.base._errors import InvalidInput, StartFailed
-from kernelbox.base._pythons import Interpreter, own_interpreter
+from kernelbox.base._interpreter import Interpreter, own_interpreter
 from kernelbox.sandbox._mounts import find_processes, find_twins, read_mounts
 from kernelbox.sandbox._path_rules import PathRules, is_below, parents, resolve
 from kernelbox.sandbox._paths import absolute, expand, find_protected, outermost, real, real_allowed

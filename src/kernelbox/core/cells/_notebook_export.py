@@ -6,7 +6,7 @@ import json
 import re
 
 from kernelbox.base._errors import KernelBoxError
-from kernelbox.core.cells._past_cells import read_cells
+from kernelbox.core.cells._history import read_cells
 from kernelbox.host._engines import engine_named
 
 TYPE_CHECKING = False
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kernelbox.core._kernel_handle import KernelHandle
-    from kernelbox.core.cells._past_cells import CellLog, LoggedCell
+    from kernelbox.core.cells._history import CellLog, LoggedCell
     from kernelbox.wire._results import OutputItem
 
 # MIME types whose values are JSON; those of all others are text.

@@ -14,7 +14,7 @@ from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._process_title import show_activity
 from kernelbox.guest._stdlib import threading, time
 from kernelbox.guest.output._between_cells import OutputBetweenCells
-from kernelbox.guest.output._history import CellHistory
+from kernelbox.guest.output._cell_logger import CellLogger
 from kernelbox.guest.output._origins import ORIGIN
 from kernelbox.guest.output._peers import Peer, Watchers
 from kernelbox.guest.output._text_streams import FullPipes, OutStream, TextDecoder, read_pipe
@@ -45,7 +45,7 @@ _LONGEST_BEGUN = 4096
 class Outbox:
     """Orders what the kernel writes and sends it to the client that asked for the running execution."""
 
-    def __init__(self, memory: mmap, pipes: tuple[int, int], interrupts: Interrupts, history: CellHistory) -> None:
+    def __init__(self, memory: mmap, pipes: tuple[int, int], interrupts: Interrupts, history: CellLogger) -> None:
         """`memory` is that of the state file; `pipes` are those behind descriptors 1 and 2, to be read."""
         self.current_stream = 0
         self.forked = False

@@ -17,7 +17,7 @@ from kernelbox.guest._memory_reserve import fill_reserve, spend_reserve
 from kernelbox.guest._process_tree import children
 from kernelbox.guest._signal_handlers import ForkSignals, Own, give_up_own
 from kernelbox.guest._stdlib import asyncio, contextlib, os, signal, threading, time
-from kernelbox.guest.output._history import CellHistory
+from kernelbox.guest.output._cell_logger import CellLogger
 from kernelbox.guest.output._origins import ORIGIN, Origin
 from kernelbox.guest.output._outbox import Outbox
 from kernelbox.guest.output._peers import Peer
@@ -31,8 +31,8 @@ from kernelbox.guest.serve._asks import PendingAsks
 from kernelbox.guest.serve._copying import Copies, Parts
 from kernelbox.guest.serve._event_loop import Loop
 from kernelbox.guest.serve._functions_of_host import FunctionsOfHost
+from kernelbox.guest.serve._hooks_and_modules import remember_modules, restore_what_ipython_needs, wrap_hooks
 from kernelbox.guest.serve._identity import Identity
-from kernelbox.guest.serve._interpreter import remember_modules, restore_what_ipython_needs, wrap_hooks
 from kernelbox.guest.serve._io import IO, Waker, blame_cell
 from kernelbox.guest.serve._process_end import ProcessEnd
 from kernelbox.guest.serve._request_queue import RequestQueue
@@ -84,7 +84,7 @@ class KernelProcess:
         self.interrupts = Interrupts(identity.memory, main_waker.wake)
         self.loop = self.interrupts.loop = Loop(self.interrupts.note_background)  # not by a module's policy
         asyncio.set_event_loop(self.loop)
-        self.outbox = Outbox(identity.memory, identity.outputs, self.interrupts, CellHistory(identity.cells))
+        self.outbox = Outbox(identity.memory, identity.outputs, self.interrupts, CellLogger(identity.cells))
         self.asks = keyboard.asks = PendingAsks(self.outbox, waker.wake, guarded=identity.runner is not None)
         self._guarded = identity.runner is not None
         self._always_there: set[int] = set()

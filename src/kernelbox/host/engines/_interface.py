@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Protocol, Self
 
     from kernelbox.base._config import EngineName, KernelBoxConfig
-    from kernelbox.base._pythons import Interpreter
+    from kernelbox.base._interpreter import Interpreter
     from kernelbox.host.files._place import Place
     from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._kernel_directory import KernelDirectory

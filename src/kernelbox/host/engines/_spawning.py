@@ -27,7 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kernelbox.base._pythons import Interpreter
+    from kernelbox.base._interpreter import Interpreter
     from kernelbox.host.engines._interface import Launch
     from kernelbox.host.files._place import Place
     from kernelbox.host.store._kernel_directory import KernelDirectory

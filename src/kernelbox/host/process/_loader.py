@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from kernelbox.base._pythons import Interpreter
+    from kernelbox.base._interpreter import Interpreter
 
 # The header of a 64-bit program (elf(5)), and the offsets in it of the table of segments and of the size of an entry,
 # which the number of entries follows. The segment of this type names the loader.

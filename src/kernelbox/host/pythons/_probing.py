@@ -11,7 +11,7 @@ import os
 from kernelbox.base._cell_places import can_cells_write, first_planted_link
 from kernelbox.base._environment import harmless_environment
 from kernelbox.base._errors import StartFailed
-from kernelbox.base._pythons import Interpreter, own_interpreter
+from kernelbox.base._interpreter import Interpreter, own_interpreter
 from kernelbox.base._text import escape
 
 TYPE_CHECKING = False

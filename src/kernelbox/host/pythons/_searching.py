@@ -11,7 +11,7 @@ import sys
 from kernelbox.base._cell_places import can_cells_write
 from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import InvalidInput, StartFailed
-from kernelbox.base._pythons import own_interpreter
+from kernelbox.base._interpreter import own_interpreter
 from kernelbox.host.pythons._probing import OLDEST, look_at
 
 TYPE_CHECKING = False

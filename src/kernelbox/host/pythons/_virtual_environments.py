@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from kernelbox.base._pythons import Interpreter
+    from kernelbox.base._interpreter import Interpreter
 
 _FOLDER = "environments"
 

@@ -22,8 +22,8 @@ from kernelbox.base._errors import KernelBoxError
 from kernelbox.server.http._failures import RequestRefused, answer_to
 from kernelbox.server.http._request_limits import Replayed, check_values, read_body
 from kernelbox.server.routes._app_state import require_need
+from kernelbox.server.routes._idempotent_jobs import is_key
 from kernelbox.server.routes._models import CellBody
-from kernelbox.server.routes._starting_jobs import is_key
 
 Endpoint = Callable[[str, Any, Request, str | None], Awaitable[Response]]
 Direct = tuple[Endpoint, type[CellBody]]

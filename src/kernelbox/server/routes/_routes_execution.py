@@ -15,8 +15,8 @@ from kernelbox.server.jobs._client_disconnect import run_attended
 from kernelbox.server.jobs._job_service import LOST
 from kernelbox.server.routes._app_state import AppState, CheckedRoute, caller_of, kernels_of, needs, state_of
 from kernelbox.server.routes._bodies import CONFLICT, FULL, NOT_FOUND, QUEUE_FULL
+from kernelbox.server.routes._idempotent_jobs import FindKernel, Key, begin_job, options_of, running
 from kernelbox.server.routes._models import ExecuteBody, ResultModel, RetryExecute
-from kernelbox.server.routes._starting_jobs import FindKernel, Key, begin_job, options_of, running
 from kernelbox.wire._results import ExecutionResult
 
 if TYPE_CHECKING:

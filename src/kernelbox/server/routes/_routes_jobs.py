@@ -18,6 +18,7 @@ from kernelbox.server.jobs._job_service import Jobs, has_all_events
 from kernelbox.server.routes._app_state import CheckedRoute, caller_of, needs, state_of
 from kernelbox.server.routes._bodies import CONFLICT, FULL, NOT_FOUND, QUEUE_FULL
 from kernelbox.server.routes._event_schema import STREAM
+from kernelbox.server.routes._idempotent_jobs import Key, begin_in_kernel, begin_in_session
 from kernelbox.server.routes._models import (
     Answered,
     ApprovalAnswer,
@@ -28,7 +29,6 @@ from kernelbox.server.routes._models import (
     JobStatus,
     StreamExecute,
 )
-from kernelbox.server.routes._starting_jobs import Key, begin_in_kernel, begin_in_session
 from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.wire._json import dump
 

@@ -18,8 +18,8 @@ from kernelbox.base._errors import KernelBoxError
 from kernelbox.server.http._failures import RequestRefused, describe_problems
 from kernelbox.server.jobs._event_streams import receive_message, refuse, send_events
 from kernelbox.server.routes._app_state import require, state_of
+from kernelbox.server.routes._idempotent_jobs import begin_in_kernel, begin_in_session
 from kernelbox.server.routes._models import ApprovalAnswer, StreamExecute
-from kernelbox.server.routes._starting_jobs import begin_in_kernel, begin_in_session
 
 router = APIRouter()
 

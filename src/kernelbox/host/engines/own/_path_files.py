@@ -8,7 +8,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.base._pythons import Interpreter
+    from kernelbox.base._interpreter import Interpreter
 
 # The `.pth` files of each folder, and when the folder was last changed.
 _files_of: dict[str, tuple[int, list[str]]] = {}

@@ -1,4 +1,4 @@
-"""How jobs begin: in a kernel or in the kernel of a name, once for each Idempotency-Key."""
+"""How jobs begin: in a kernel, or in the kernel of a name, and only once for each Idempotency-Key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cells that ran under a name, as values read from the log of its kernel."""
+"""The history of a name: the cells that ran under it, as values read from the log of its kernel."""
 
 from __future__ import annotations
 

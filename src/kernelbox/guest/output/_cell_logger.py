@@ -1,4 +1,4 @@
-"""The history: writes each cell with its outputs to the kernel's log (wire/_cell_log.py), which outlives the process.
+"""Writes each cell with its outputs to the kernel's log (wire/_cell_log.py), which outlives the process.
 
 What a client is sent while a cell runs is written first; the rest of it, and the end of the cell, when the client has
 the result. Text that is still in the pipes when the process dies is in the keeper's note.
@@ -25,7 +25,7 @@ _MOST_OF_CELL = 1024 * 1024
 _FRAME_WEIGHT = 50
 
 
-class CellHistory:
+class CellLogger:
     """Logs the cells of front ends and callers, except comm messages and cells that clients keep out of it."""
 
     def __init__(self, files: tuple[int, int]) -> None:
