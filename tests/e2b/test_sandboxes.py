@@ -300,6 +300,13 @@ def test_an_option_that_only_the_cloud_has_is_refused(home: Path, options: dict[
     assert list_kernels() == []
 
 
+def test_the_constructor_opens_a_sandbox_as_in_version_1_of_e2b(home: Path) -> None:
+    with Sandbox(timeout=100, envs={"CITY": "Bern"}, api_key="e2b_…") as sandbox:
+        assert sandbox.run_code("import os\nos.environ['CITY']").text == "Bern"
+        assert sandbox.files.exists(".")
+    assert not sandbox.is_running()
+
+
 def test_options_of_the_connection_have_no_effect(home: Path) -> None:
     with Sandbox.create(api_key="e2b_123", request_timeout=5) as sandbox:
         assert sandbox.run_code("6 * 7").text == "42"

@@ -79,8 +79,11 @@ class CloudParts:
 class Sandbox(CloudParts):
     """A sandbox: a directory and a kernel, which is confined unless `create(sandbox=False)` says otherwise."""
 
-    def __init__(self, local: LocalSandbox) -> None:
-        self._local = local
+    def __init__(self, *options: Any, local: LocalSandbox | None = None, **named: Any) -> None:
+        """Opens a sandbox with the options of `create`, as programs for version 1 of E2B do."""
+        if local is None:
+            local = type(self).create(*options, **named)._local
+        self._local: LocalSandbox = local
         self.sandbox_id = local.id
         self.files = Filesystem(local)
         self.commands = SandboxCommands(local)
@@ -110,12 +113,12 @@ class Sandbox(CloudParts):
         check_options(template, cloud)
         check_internet(allow_internet_access, confined=bool(sandbox), level=sandbox_level)
         walls = {"sandbox": sandbox, "sandbox_level": sandbox_level, "limits": limits}
-        return cls(LocalSandbox.create(timeout, metadata, envs, **walls))
+        return cls(local=LocalSandbox.create(timeout, metadata, envs, **walls))
 
     @classmethod
     def connect(cls, sandbox_id: str, timeout: float | None = None, **connection: object) -> Self:
         """Returns a running sandbox, even one that another program opened in the same directory."""
-        return cls(LocalSandbox.connect(sandbox_id, timeout))
+        return cls(local=LocalSandbox.connect(sandbox_id, timeout))
 
     def __enter__(self) -> Self:
         return self
