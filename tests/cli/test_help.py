@@ -30,6 +30,11 @@ def _laid_out(text: str) -> list[list[str]]:
     return [line.split() for line in once.splitlines()]
 
 
+@pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in NAMES)], ids=" ".join)
+def test_help_fits_a_terminal_of_80_columns(words: list[str]) -> None:
+    assert [line for line in kernelbox(*words).stdout.splitlines() if len(line) > 80] == []
+
+
 def test_help_names_every_command_and_is_the_same_by_every_way_to_ask() -> None:
     text = kernelbox("--help").stdout
     assert all(re.search(rf"^  {name}[ ,]", text, re.MULTILINE) for name in NAMES)

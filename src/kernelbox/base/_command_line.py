@@ -19,7 +19,9 @@ def add_limit_option(parser: ArgumentParser, text: str = _EACH_KERNEL) -> None:
 
 def add_sandbox_options(parser: ArgumentParser, whom: str) -> None:
     """Adds the options for `choose_sandbox`; `whom` says which kernels are confined."""
-    parser.add_argument("--sandbox", action="store_true", help=f"confine {whom}: see docs/sandbox.md")
+    parser.add_argument(
+        "--sandbox", action="store_true", help=f"confine {whom}: no network, and it writes only in its directory"
+    )
     parser.add_argument("--sandbox-config", metavar="FILE", help="what the sandbox allows; needs --sandbox")
     parser.add_argument(
         "--sandbox-level",

@@ -32,7 +32,7 @@ class Command:
 COMMANDS = (
     Command(
         "run",
-        "run code in a kernel and print what it prints; a new name opens a kernel",
+        "run code in a kernel and print what it prints",
         "_exec:run",
         (
             'kernelbox run demo "x = 21"',
@@ -44,7 +44,7 @@ COMMANDS = (
     ),
     Command(
         "exec",
-        "run code in a kernel and print the result as JSON; a new name opens a kernel",
+        "run code in a kernel and print the result as JSON",
         "_exec:run",
         (
             'kernelbox exec --name demo "x = 21"',
@@ -62,7 +62,7 @@ COMMANDS = (
         "_lifecycle:create",
         (
             "kernelbox create demo",
-            "kernelbox create demo --cwd ~/project --tag owner=ann --limit memory=2GB --limit cpu=10min",
+            "kernelbox create demo --cwd ~/project --limit memory=2GB --limit cpu=10min",
         ),
     ),
     Command(
@@ -71,9 +71,9 @@ COMMANDS = (
         "_lifecycle:show_all",
         (
             "kernelbox list",
-            "kernelbox list --refresh                    # and ask each for a sign of life",
-            "kernelbox list --all                        # those of all directories",
-            "kernelbox list --tree                       # branches below their originals, with checkpoints",
+            "kernelbox list --refresh            # and ask each for a sign of life",
+            "kernelbox list --all                # those of all directories",
+            "kernelbox list --tree               # branches below their originals",
             "kernelbox list | jq -r '.kernels[] | select(.stale).name'",
         ),
         ("ls", "ps"),
@@ -92,7 +92,7 @@ COMMANDS = (
     ),
     Command(
         "restart",
-        "start a new process for a kernel; its variables are lost, its name and id are kept",
+        "start a kernel anew under its name and id; variables are lost",
         "_lifecycle:restart",
         ("kernelbox restart demo",),
     ),
@@ -109,8 +109,8 @@ COMMANDS = (
         "_lifecycle:wipe",
         (
             "kernelbox wipe",
-            "kernelbox wipe --stale                      # end those that have not been used for long",
-            "kernelbox wipe --stale --all                # in all directories",
+            "kernelbox wipe --stale              # end those not used for long",
+            "kernelbox wipe --stale --all        # in all directories",
         ),
     ),
     Command(
@@ -121,7 +121,7 @@ COMMANDS = (
     ),
     Command(
         "branch",
-        "copy a live kernel, with all its variables, into kernels of their own",
+        "copy a live kernel, with its variables, into new kernels",
         "_time_travel_commands:branch",
         (
             "kernelbox branch demo --to try-1 --to try-2",
@@ -141,7 +141,7 @@ COMMANDS = (
     ),
     Command(
         "checkpoints",
-        "show the checkpoints of a kernel, and the memory that each has for itself",
+        "show a kernel's checkpoints, and the memory of each",
         "_time_travel_commands:checkpoints",
         (
             "kernelbox checkpoints demo",
@@ -200,7 +200,7 @@ COMMANDS = (
     ),
     Command(
         "export",
-        "print what a kernel has run, with its outputs, as a Jupyter notebook",
+        "print a kernel's cells and outputs as a Jupyter notebook",
         "_jupyter:export",
         ("kernelbox export demo > demo.ipynb",),
     ),
@@ -212,14 +212,14 @@ COMMANDS = (
     ),
     Command(
         "mcp",
-        "serve kernels to an MCP client, such as Claude Code, Cursor or VS Code",
+        "serve kernels to an MCP client, such as Claude Code or Cursor",
         "_mcp:run",
         (
-            "kernelbox mcp --print-config claude-code    # what to paste; also claude-desktop, cursor, vscode",
-            "kernelbox mcp --workspace ~/project         # on stdin and stdout, as clients start it",
-            "kernelbox mcp --toolset kernels,files       # named kernels, background jobs, files",
-            "kernelbox mcp --policy approvals.toml       # what may run without asking",
-            "kernelbox mcp --http 127.0.0.1:8765         # prints the URL and a token",
+            "kernelbox mcp --print-config cursor     # what to paste there",
+            "kernelbox mcp --workspace ~/project     # as clients start it",
+            "kernelbox mcp --toolset kernels,files   # named kernels, jobs, files",
+            "kernelbox mcp --policy approvals.toml   # what may run without asking",
+            "kernelbox mcp --http 127.0.0.1:8765     # prints the URL and a token",
         ),
     ),
     Command(
@@ -227,18 +227,18 @@ COMMANDS = (
         "serve kernels over HTTP: REST, streams, jobs",
         "_serve:run",
         (
-            "kernelbox serve                              # http://127.0.0.1:8080, /docs explains it",
+            "kernelbox serve                     # http://127.0.0.1:8080, /docs explains it",
             "KERNELBOX_TOKEN=$(openssl rand -hex 24) kernelbox serve --host 0.0.0.0",
             "kernelbox serve --uds /run/user/1000/kernelbox.sock",
         ),
     ),
     Command(
         "jupyter",
-        "let Jupyter use kernelbox kernels: install or remove a kernelspec",
+        "let Jupyter use kernelbox: install or remove a kernelspec",
         "_jupyter:run",
         (
-            "kernelbox jupyter install --sys-prefix       # for the Jupyter of this environment",
-            "kernelbox jupyter install --name analysis --kernel analysis   # notebooks that share one kernel",
+            "kernelbox jupyter install --sys-prefix  # for this environment's Jupyter",
+            "kernelbox jupyter install --kernel demo # notebooks that share one kernel",
             "kernelbox jupyter remove",
         ),
     ),
@@ -250,11 +250,11 @@ COMMANDS = (
     ),
     Command(
         "tools",
-        "add MCP servers whose tools code can call; list, refresh or remove them",
+        "add MCP servers whose tools code can call; list or remove them",
         "_manage_tools:run",
         (
             "kernelbox tools add time -- uvx mcp-server-time",
-            "kernelbox tools add github --url https://api.example.com/mcp --header 'Authorization=Bearer ${TOKEN}'",
+            "kernelbox tools add issues --url https://a.example/mcp --header 'X-Key=${KEY}'",
             "kernelbox tools list",
             "kernelbox tools refresh time",
             'kernelbox run demo --approve all "import mcptools; print(mcptools)"',
@@ -293,21 +293,22 @@ _GROUPS = {
 _INTRODUCTION = """\
 usage: kernelbox COMMAND [OPTION ...]
 
-Persistent, named Python kernels. Variables, imports and files in memory stay in the kernel
-from one call to the next, even between processes.
+Persistent, named Python kernels. Variables, imports and files in memory stay
+in the kernel from one call to the next, even between processes.
 
-  kernelbox run demo "x = [1, 2, 3]"            # opens the kernel, because the name is new
-  kernelbox run demo "sum(x)"                   # finds x, and prints 6
-  kernelbox exec demo "sum(x)" | jq .value      # the whole result, as JSON
+  kernelbox run demo "x = [1, 2, 3]"        # a new name opens a kernel
+  kernelbox run demo "sum(x)"               # finds x, and prints 6
+  kernelbox exec demo "sum(x)" | jq .value  # the whole result, as JSON
   kernelbox destroy demo
 """
 
 _EXPLANATION = """
 `kernelbox COMMAND --help` explains a command and shows examples.
 
-On a terminal the answers are for people, in a pipe they are JSON; --text and --json choose.
-The exit status is 0 for success, 1 for a failure, 2 for wrong usage and 130 after Ctrl-C.
-Kernels live in .kernelbox/ of the current directory; KERNELBOX_HOME names another place.
+On a terminal answers are for people, in a pipe they are JSON; --text and --json
+choose. The exit status is 0 for success, 1 for a failure, 2 for wrong usage and
+130 after Ctrl-C. Kernels live in .kernelbox/ of the current directory, unless
+KERNELBOX_HOME names another place.
 """
 
 

@@ -88,7 +88,7 @@ def _no_command(word: str) -> str:
     near = close_to(word, known)
     if near is not None:
         return f"there is no command {word!r}; did you mean {near}?"
-    return f"there is no command {word!r}; use one of {', '.join(known)}"
+    return f"there is no command {word!r}; see `kernelbox --help`"
 
 
 def _leave(status: int) -> None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from kernelbox.cli._command_table import Command
 
-# Help is as wide as the documentation shows it. Asking the terminal for its width would import shutil.
-_WIDTH = 100
+# What every terminal has, and the documentation shows.
+_WIDTH = 80
 
 
 class UsageError(Exception):
@@ -281,7 +281,7 @@ def _logs(parser: Parser) -> None:
 
 
 def _tools(parser: Parser) -> None:
-    parser.usage = "kernelbox tools {add,list,remove,refresh} [NAME] [OPTION ...] [-- COMMAND ...]"
+    parser.usage = "kernelbox tools ACTION [NAME] [OPTION ...] [-- COMMAND ...]"
     parser.add_argument("action", choices=["add", "list", "remove", "refresh"])
     parser.add_argument("name", nargs="?", help="the server's name; refresh without one refreshes all")
     parser.add_argument("--url", help="the address of a running server; otherwise give its command after --")
