@@ -55,16 +55,16 @@ def test_files_are_listed_read_and_written_as_the_kernel_sees_them(home: Path, t
 @pytest.fixture
 def top(home: Path) -> Iterator[pexpect.spawn[str]]:
     get_or_create("demo")
-    child = pexpect.spawn(
-        KERNELBOX,
-        ["top"],
-        env={**os.environ, "TERM": "xterm"},
-        encoding="utf-8",
-        timeout=DEADLINE,
-        dimensions=(20, 100),
-    )
+    child = spawn_top(lines=20)
     yield child
     child.close(force=True)
+
+
+def spawn_top(lines: int) -> pexpect.spawn[str]:
+    environment = {**os.environ, "TERM": "xterm"}
+    return pexpect.spawn(
+        KERNELBOX, ["top"], env=environment, encoding="utf-8", timeout=DEADLINE, dimensions=(lines, 100)
+    )
 
 
 def test_top_is_one_table_in_a_pipe(home: Path) -> None:
@@ -101,3 +101,27 @@ def test_top_destroys_a_kernel_only_after_a_yes(top: pexpect.spawn[str]) -> None
     assert list_kernels() == []
     top.send("q")
     top.expect(pexpect.EOF)
+
+
+def test_top_takes_no_answer_that_was_typed_before_the_question(top: pexpect.spawn[str]) -> None:
+    top.expect("demo")
+    top.send("dy")
+    top.expect("y or n")
+    top.send("nq")
+    top.expect(pexpect.EOF)
+    assert execute("demo", "1").opened is False
+
+
+def test_top_keeps_the_chosen_kernel_on_a_small_screen(home: Path) -> None:
+    for name in ("first", "second", "third"):
+        get_or_create(name)
+    child = spawn_top(lines=4)
+    try:
+        child.expect("first")
+        child.send("\x1b[B\x1b[B")
+        child.expect("third")
+        assert "second" not in child.before
+        child.send("q")
+        child.expect(pexpect.EOF)
+    finally:
+        child.close(force=True)

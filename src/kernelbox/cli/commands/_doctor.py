@@ -308,7 +308,7 @@ def _print(checks: list[Check]) -> None:
         unused = check.verdict == "ok" and (check.fix or check.found.startswith("not used"))
         sign, color = ("-", "dim") if unused else signs[check.verdict]
         line = f"{check.name}: {escape(check.found, keep=_NEWLINE)}"
-        if check.verdict == "ok" and len(line) > width - 2:
+        if check.verdict == "ok" and not unused and len(line) > width - 2:
             line = line[: width - 3] + "…"
         print(f"{paint(sign, color, sys.stdout)} {line}")
         if check.fix:

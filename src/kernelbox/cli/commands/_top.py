@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import sys
 import termios
@@ -38,7 +39,9 @@ _NUMBERS = (2, 3, 4, 5)
 _ENTER_SCREEN, _LEAVE_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
-_KEYS = {b"\x1b[A": "up", b"\x1b[B": "down", b"k": "up", b"j": "down", b"\x03": "quit", b"q": "quit", b"\x04": "quit"}
+_UP, _DOWN, _QUIT = ("\x1b[A", "\x1bOA", "k"), ("\x1b[B", "\x1bOB", "j"), ("q", "\x03", "\x04")
+# One key: the name of an arrow, or a character.
+_KEY = re.compile(r"\x1b[\[O].|.", re.DOTALL)
 _HELP = "↑ ↓ choose   i interrupt   d destroy   q leave"
 
 
@@ -138,7 +141,7 @@ class _Top:
                 self._draw()
                 deadline = time.monotonic() + _EVERY
                 while (left := deadline - time.monotonic()) > 0 and select.select([fd], [], [], left)[0]:
-                    if not self._press(os.read(fd, 16)):
+                    if not self._press_all(os.read(fd, 1024).decode("ascii", "replace")):
                         return
                     self._draw()
         finally:
@@ -151,11 +154,21 @@ class _Top:
         ids = [usage.record.kernel_id for usage in self._seen]
         return ids.index(self._chosen) if self._chosen in ids else 0
 
-    def _press(self, keys: bytes) -> bool:
-        """Acts on a key; returns whether to go on. No keys mean that the terminal is gone."""
-        key = _KEYS.get(keys, keys.decode("ascii", "replace"))
+    def _press_all(self, keys: str) -> bool:
+        """Acts on keys, of which a slow line brings several at once; returns whether to go on.
+
+        No keys mean that the terminal is gone. What was typed ahead of a question is no answer to it.
+        """
+        for key in _KEY.findall(keys):
+            if not self._press(key):
+                return False
+            if self._asks:
+                break
+        return bool(keys)
+
+    def _press(self, key: str) -> bool:
         asked, self._asks = self._asks, False
-        if not keys or key == "quit":
+        if key in _QUIT:
             return False
         if not self._seen:
             return True
@@ -165,8 +178,8 @@ class _Top:
             if key == "y":
                 self._notice = self._try(lambda: _sync.destroy(record), f"destroyed {record.name!r}")
                 self._seen = self._watch.look()
-        elif key in ("up", "down"):
-            at = self._position + (1 if key == "down" else -1)
+        elif key in (*_UP, *_DOWN):
+            at = self._position + (1 if key in _DOWN else -1)
             self._chosen = self._seen[max(0, min(at, len(self._seen) - 1))].record.kernel_id
         elif key == "i":
             self._notice = self._try(lambda: _sync.interrupt(record), f"interrupted {record.name!r}")
@@ -186,14 +199,16 @@ class _Top:
         now = time.time()
         rows = [usage.row(now) for usage in self._seen]
         head, *lines = format_table(_HEAD, rows, width_of(sys.stdout) - 2, _NUMBERS)
-        shown = [paint("  " + head, "bold", sys.stdout)]
+        shown = []
         for at, (line, usage) in enumerate(zip(lines, self._seen, strict=True)):
             mark = "▸ " if at == self._position else "  "
             shown.append(mark + paint(line, STATUS_COLORS[usage.record.status], sys.stdout))
         if not rows:
             shown.append("  there are no kernels")
-        room = size.lines - 2
+        room = max(size.lines - 3, 1)
+        first = max(0, self._position + 1 - room)  # the chosen kernel is always on the screen
+        shown = [paint("  " + head, "bold", sys.stdout), *shown[first : first + room]]
         foot = [paint(escape(self._notice or _HELP)[: size.columns], "dim", sys.stdout)]
-        text = f"{_CLEAR_LINE}\r\n".join([*shown[:room], "", *foot])
+        text = f"{_CLEAR_LINE}\r\n".join([*shown, "", *foot])
         sys.stdout.write(f"{_HOME}{text}{_CLEAR_LINE}{_CLEAR_BELOW}")
         sys.stdout.flush()
