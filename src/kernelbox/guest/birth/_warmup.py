@@ -65,7 +65,6 @@ def preload(modules: list[str]) -> None:
     from kernelbox.guest._immortal import make_immortal
     from kernelbox.guest.birth._warmup import pad, warm_up
 
-    gc.disable()  # freed pages would be filled, and so copied, by every child
     for module in modules:
         print(IMPORTING, module, flush=True)  # into the log, where hosts look if we do not come back from it
         try:
@@ -103,7 +102,9 @@ def warm_up() -> None:
     thread = threading.Thread(target=int)
     thread.start()
     thread.join()
-    shell.reset(new_session=True)
+    gc.freeze()
+    shell.reset(new_session=True)  # it collects garbage, and would look at everything that has been imported
+    gc.unfreeze()
     for name in pristine.keys() - shell.user_ns.keys():
         shell.user_ns[name] = pristine[name]
     shell.compile._filename_map.clear()

@@ -51,13 +51,15 @@ SANDBOXES = "-sandboxes"
 PACKAGE = os.path.abspath(os.path.join(__file__, "..", "..", ".."))
 
 # Runs the template of this copy of the package, even if another one is installed. Nothing else is looked for beside the
-# package: cells may write there.
+# package: cells may write there. Garbage is collected once, when all is imported: before, that takes time and finds
+# little; after, every child would fill the freed pages, and so copy them.
 _LOAD = """\
-import importlib.util, sys
+import gc, importlib.util, sys
+gc.disable()
 spec = importlib.util.spec_from_file_location("kernelbox", sys.argv[1] + "/__init__.py")
 sys.modules["kernelbox"] = package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
-del spec, package
+del gc, spec, package
 """
 _BUILD_PATH = "from kernelbox.guest.birth._own_path import build_path\nbuild_path(sys.argv.pop(2))\n"
 _RUN = "from kernelbox.guest.birth._template_main import main\nmain(sys.argv[2:])"
