@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _VERSION = 1
 
+# With more kernels, writing it would take a good part of the time in which a kernel is opened.
+_MANY = 200
+
 # Enough for 20,000 kernels, in bytes and in values. Values are bounded too, because two characters of JSON can become
 # an object of 64 bytes. Each value is counted by the comma before it or the bracket that it opens.
 _LARGEST = 16 * 1024 * 1024
@@ -86,6 +89,11 @@ class Registry:
         raise StoreFailed(
             f"{self.path!r} {wrong}; it was not changed: set KERNELBOX_REGISTRY_PATH to the path of a new file"
         )
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it takes long to write, by what this process wrote last."""
+        return self._written is not None and len(self._written.kernels) > _MANY
 
     def exists(self) -> bool:
         """Tells whether anything is at the path."""

@@ -21,6 +21,7 @@ from kernelbox.base._errors import EXHAUSTED, StoreFailed
 from kernelbox.base._light import contextmanager, suppress
 from kernelbox.host.files._home import Home, Inside
 from kernelbox.host.files._pinned import Pinned
+from kernelbox.host.store._deferral import Deferral
 from kernelbox.host.store._kernel_directory import KernelDirectory
 from kernelbox.host.store._record_files import GONE, NEW, Records, slug_of
 from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
@@ -75,6 +76,7 @@ class Store:
         self._slugs: dict[str, frozenset[str]] = {}
         # Entries that the registry does not have yet. The first thread that gets its lock writes those of all.
         self._unlisted: dict[str, Listed] = {}
+        self._listing = Deferral(self._list_soon)
         stores.append(ref(self, stores.remove))
 
     def __repr__(self) -> str:
@@ -231,13 +233,14 @@ class Store:
         self._write_registry(record)
 
     def publish_all(self) -> None:
-        self._write_registry(None)
+        """Brings the registry up to date now, however large it is."""
+        self._write_registry(None, at_once=True)
 
     def remove(self, record: KernelRecord, *, publish: bool = True) -> None:
         """Forgets a record and deletes its directory."""
         self._remove_files(record)
         if publish:
-            self.publish_all()
+            self._write_registry(None)
 
     def _remove_files(self, record: KernelRecord) -> None:
         with _translated(self.directory(record.kernel_id).path), suppress(FileNotFoundError):
@@ -315,13 +318,16 @@ class Store:
 
     # -- the registry ----------------------------------------------------------------------------------------
 
-    def _write_registry(self, changed: KernelRecord | None) -> None:
-        """Brings the registry up to date; only `changed` is known to differ."""
+    def _write_registry(self, changed: KernelRecord | None, *, at_once: bool = False) -> None:
+        """Brings the registry up to date; only `changed` is known to differ. A large one follows a moment later."""
         if self._registry is None or not (changed or self._registry.exists() or self._has_kernels()):
             return
         entry = None if changed is None else self._shown(changed)
         if changed is not None and entry is not None:
             self._unlisted[changed.kernel_id] = entry
+        if self._registry.is_large and not at_once:
+            self._listing.ask()
+            return
         with _translated(self._registry.path), self._locked(_REGISTRY_LOCK), self.runtime() as runtime:
             if changed is not None and self._unlisted.get(changed.kernel_id) is not entry:
                 return  # another thread has written it, or a newer one
@@ -330,6 +336,12 @@ class Store:
             self._registry.update(ids, known, lambda kernel_id: self._entry(runtime, kernel_id))
             for kernel_id in [each for each, written in known.items() if self._unlisted.get(each) is written]:
                 del self._unlisted[kernel_id]
+
+    def _list_soon(self) -> None:
+        """Brings the registry up to date, unless its home has been removed meanwhile."""
+        with suppress(StoreFailed, OSError):  # the next change writes it
+            if self._registry is not None and self._registry.exists():
+                self._write_registry(None, at_once=True)
 
     def _has_kernels(self) -> bool:
         try:
@@ -355,7 +367,7 @@ class Store:
         self._registry.require_usable()
         if not self._registry.is_sound() and (self._registry.exists() or self._has_kernels()):
             with suppress(StoreFailed):  # kernels can be listed without it
-                self._write_registry(None)
+                self.publish_all()
 
 
 @contextmanager
