@@ -231,7 +231,7 @@ def _show_sandbox(tour: _Tour) -> None:
     with progress("starting a kernel in a sandbox"):
         kernel = tour.open("untrusted", sandbox=choose_sandbox(True))
     tour.cell("open('notes.txt', 'w').write('allowed')", kernel)
-    tour.cell("import os; open(os.path.expanduser('~/notes.txt'), 'w')", kernel)
+    tour.cell("open('/etc/notes.txt', 'w')", kernel)
     tour.cell("import socket; socket.create_connection(('1.1.1.1', 443))", kernel)
 
 
