@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 from kernelbox.host.files._key import read_key
@@ -31,6 +30,8 @@ def has_servers(config: KernelBoxConfig) -> bool:
     try:
         with open_beside_key(config) as place:
             _, _, body = place.read(SERVERS_FILE, LARGEST).partition(b"\n")
+        import json  # few users have the file
+
         return config.home in json.loads(body)
     except (OSError, ValueError, TypeError, RecursionError):
         return False

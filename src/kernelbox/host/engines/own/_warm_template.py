@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import signal
 import socket
@@ -32,6 +31,7 @@ from kernelbox.host.engines.own._templates import process_behind
 from kernelbox.host.files._lock import locked
 from kernelbox.host.files._sockets import dial, listen
 from kernelbox.host.store._servers_file import has_servers
+from kernelbox.wire._json import encode_json
 from kernelbox.wire._layout import IMPORTING, TEMPLATE, TOOLS, WARM
 
 # How often a waiting opener checks the template.
@@ -196,7 +196,7 @@ def _template_digest(launch: Launch, preload: Sequence[str], srt: InstalledSrt |
     identity = [runs, PACKAGE, _code_stamp(), import_stamps(python), list(preload), _limits()]
     identity += [*(srt.identity if srt is not None else []), *ways, *launch.without]
     shared = sorted(template_environment(launch.environment).items())
-    return blake2b(json.dumps([identity, shared]).encode(), digest_size=8).hexdigest()
+    return blake2b(encode_json([identity, shared], ascii_only=True).encode(), digest_size=8).hexdigest()
 
 
 @functools.cache
