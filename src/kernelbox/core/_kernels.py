@@ -395,7 +395,9 @@ class Kernels(Handle):
 
         directory = self.store.directory(record.kernel_id)
         if has_checkpoints(directory):
-            engine_named(record.engine).release_checkpoints(directory, record.kernel_id)
+            from kernelbox.wire._messages import Release  # few kernels have checkpoints
+
+            engine_named(record.engine).release_checkpoints(directory, Release(record.kernel_id))
         engine_named(record.engine).end(record, directory, reason)
         if record.groups:
             from kernelbox.host.engines._limiting import release_limits

@@ -37,7 +37,7 @@ from kernelbox.host.store._checkpoint_files import (
 from kernelbox.host.store._death_notes import ROLLED_BACK, write_reason
 from kernelbox.host.store._record import KernelRecord, now
 from kernelbox.wire._layout import RECORD
-from kernelbox.wire._messages import Copy, Reply
+from kernelbox.wire._messages import Copy, Release, Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def drop(kernels: Kernels, kernel_id: str, number: int) -> bool:
     there_was = any(each.number == number for each in read_checkpoints(directory))
     record = kernels.store.get(kernel_id)
     if record is not None:
-        engine_named(record.engine).release_checkpoints(directory, kernel_id, number)
+        engine_named(record.engine).release_checkpoints(directory, Release(kernel_id, number))
     remove_checkpoint(directory, number)
     return there_was
 
@@ -383,6 +383,6 @@ def _evict(kernels: Kernels, record: KernelRecord, found: list[Checkpoint], *, b
     engine, directory = engine_named(record.engine), kernels.store.directory(record.kernel_id)
     for number, why in evicted.items():
         told = bool(but)
-        engine.release_checkpoints(directory, record.kernel_id, number, wait=not told, why=why, told=told)
+        engine.release_checkpoints(directory, Release(record.kernel_id, number, wait=not told, why=why, told=told))
         remove_checkpoint(directory, number)
     return list(evicted)

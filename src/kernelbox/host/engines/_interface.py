@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.wire._kernel_state import KernelState
-    from kernelbox.wire._messages import Message, Output, Spawned
+    from kernelbox.wire._messages import Message, Output, Release, Spawned
     from kernelbox.wire._timeout_ladder import Holder
 
     class Connection(Protocol):
@@ -166,20 +166,8 @@ if TYPE_CHECKING:
             """Ends a process that lacks walls of its record, according to the system, and raises StartFailed."""
             ...
 
-        def release_checkpoints(
-            self,
-            directory: KernelDirectory,
-            kernel_id: str,
-            checkpoint: int = 0,
-            *,
-            wait: bool = True,
-            why: str = "",
-            told: bool = False,
-        ) -> None:
-            """Ends a checkpoint of a kernel, 0 for all of them; with `wait` it returns when that has ended.
-
-            `why` is noted if it was not asked for: a key of WHY_EVICTED. `told` says that a caller learns of it.
-            """
+        def release_checkpoints(self, directory: KernelDirectory, release: Release) -> None:
+            """Ends checkpoints of a kernel; `why` in the release is a key of WHY_EVICTED."""
             ...
 
         def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0) -> list[Checkpoint]:

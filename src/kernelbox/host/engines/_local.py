@@ -18,9 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelbox.host.engines._interface import Connection, CopyPlan, Fostering
-    from kernelbox.host.files._place import Place
-    from kernelbox.host.store._checkpoint_files import Checkpoint
+    from kernelbox.host.engines._interface import Connection
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.wire._kernel_state import KernelState
@@ -72,9 +70,6 @@ class LocalEngine(ABC):
 
     def state(self, directory: KernelDirectory) -> KernelState | None:
         return read_state(directory)
-
-    def may_be_held(self, record: KernelRecord) -> bool:
-        return False
 
     def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
         process = process_of(record)
@@ -150,34 +145,6 @@ class LocalEngine(ABC):
     def was_reported(self, record: KernelRecord, directory: KernelDirectory) -> bool:
         process = _ended_process(record)
         return process is None or _notes.was_reported(directory, process)
-
-    def find_refusals(self, record: KernelRecord, *, branch: bool) -> list[str]:
-        return [f"it runs in Jupyter's engine ({record.kernel_type}); only kernels of kernelbox's own can be copied"]
-
-    def foster(self, plan: CopyPlan) -> Fostering:
-        raise AssertionError("find_refusals has said why not")
-
-    def require_walls(self, record: KernelRecord, spawned: Spawned) -> None:  # noqa: B027
-        """Does nothing, where kernels have none."""
-
-    def release_checkpoints(  # noqa: B027
-        self,
-        directory: KernelDirectory,
-        kernel_id: str,
-        checkpoint: int = 0,
-        *,
-        wait: bool = True,
-        why: str = "",
-        told: bool = False,
-    ) -> None:
-        """Does nothing, where there are none."""
-
-    def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0) -> list[Checkpoint]:
-        """Returns none, where there are none."""
-        return []
-
-    def tidy(self, runtime: Place, secret: bytes) -> None:  # noqa: B027  # optional
-        """Does nothing by default."""
 
     @abstractmethod
     def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> Connection:

@@ -25,9 +25,12 @@ from kernelbox.wire._layout import JUPYTER, LINK, LOG
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.base._config import EngineName
-    from kernelbox.host.engines._interface import Launch
+    from kernelbox.host.engines._interface import CopyPlan, Fostering, Launch
+    from kernelbox.host.files._place import Place
+    from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
+    from kernelbox.wire._messages import Release, Spawned
 
 # Kernels of some languages compile before they answer; Jupyter's own default for a start is 60 s.
 _READY_PATIENCE = 60.0
@@ -72,6 +75,27 @@ class JupyterEngine(LocalEngine):
                 process.close()
         write_activity(directory, "idle")
         identify(launch.record, spawned)
+
+    def may_be_held(self, record: KernelRecord) -> bool:
+        return False
+
+    def find_refusals(self, record: KernelRecord, *, branch: bool) -> list[str]:
+        return [f"it runs in Jupyter's engine ({record.kernel_type}); only kernels of kernelbox's own can be copied"]
+
+    def foster(self, plan: CopyPlan) -> Fostering:
+        raise AssertionError("find_refusals has said why not")
+
+    def require_walls(self, record: KernelRecord, spawned: Spawned) -> None:
+        """Does nothing: these kernels have none."""
+
+    def release_checkpoints(self, directory: KernelDirectory, release: Release) -> None:
+        """Does nothing: these kernels have none."""
+
+    def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0) -> list[Checkpoint]:
+        return []
+
+    def tidy(self, runtime: Place, secret: bytes) -> None:
+        """Does nothing: this engine has no other processes."""
 
     def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> JupyterConnection:
         require("jupyter")

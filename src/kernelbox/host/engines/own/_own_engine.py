@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
-    from kernelbox.wire._messages import Spawned
+    from kernelbox.wire._messages import Release, Spawned
 
 # The threads of a kernel in which user code has started none: the main thread and the helper.
 _THREADS = 2
@@ -97,20 +97,10 @@ class OwnEngine(LocalEngine):
 
         return KeeperRequest(plan)
 
-    def release_checkpoints(
-        self,
-        directory: KernelDirectory,
-        kernel_id: str,
-        checkpoint: int = 0,
-        *,
-        wait: bool = True,
-        why: str = "",
-        told: bool = False,
-    ) -> None:
+    def release_checkpoints(self, directory: KernelDirectory, release: Release) -> None:
         from kernelbox.host.engines.own._keeper_request import release_checkpoints
-        from kernelbox.wire._messages import Release
 
-        release_checkpoints(directory, Release(kernel_id, checkpoint, wait, why, told))
+        release_checkpoints(directory, release)
 
     def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0) -> list[Checkpoint]:
         from kernelbox.host.engines.own._keeper_request import measure_checkpoints
