@@ -6,7 +6,7 @@ from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound,
 from kernelbox.base._light import contextmanager, suppress
 from kernelbox.base._owning import Handle
 from kernelbox.core._arguments import check_name
-from kernelbox.core._condition import Condition, describe_loss
+from kernelbox.core._condition import Condition
 from kernelbox.core._kernel_handle import ConnectionPool, KernelHandle
 from kernelbox.core._options import NO_OPTIONS, KernelOptions
 from kernelbox.host._engines import engine_named
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from kernelbox.base._config import KernelBoxConfig
     from kernelbox.wire._messages import Execute
     from kernelbox.wire._results import ExecutionResult
-
-# Seconds that a kernel has to log the end of its last cell before it is restarted: some clients restart at once.
-_LOG_PATIENCE = 0.2
 
 
 class Kernels(Handle):
@@ -313,8 +310,8 @@ class Kernels(Handle):
         process gave the kernel its environment, only harmless variables are passed on. A process is left alone if no
         new one can follow it. `ended` is the record of one that has ended, or must end in any case.
         """
-        from kernelbox.core._starting import check_start, settle_python
-        from kernelbox.core._terms import require_directory, withheld
+        from kernelbox.core._starting import end_for_restart, require_restartable
+        from kernelbox.core._terms import withheld
 
         record = self.get(key)
         with self.store.locking(*record.names):
@@ -325,27 +322,8 @@ class Kernels(Handle):
             seen = ended or record
             if current.process != seen.process and current.alive:
                 return current  # another client restarted it while we waited
-            # Or it would be ended, and could not be started again.
-            check_start(current.kernel_type, current.engine)
-            settle_python(current, self.config, self.store)
-            if ended is None:
-                require_directory(current)
-            current.lost, current.restored_from, current.copied = describe_loss(current), None, False
-            current.lost_executions = []
-            cause = current.death if current.status == "dead" and current.death else reason
-            was_unreachable = self.condition.is_unreachable(current)
-            if current.status == "idle" and engine_named(current.engine).logs_cells:
-                KernelHandle(self, current, starting=True).ask("is_complete", {"code": ""}, patience=_LOG_PATIENCE)
-            current.status = "unknown"
-            if not was_unreachable:
-                self.store.save(current)  # before its process is gone: others wait for a start, and see no death
-            self.end_process(current, reason)
-            if seen.process != current.process:
-                self.end_process(seen, reason)  # the record in the store was an older one
-            self.pool.drop(current)
-            self.log_loss(current, cause)
-            if was_unreachable:
-                self.store.remake(current)
+            require_restartable(current, self.config, self.store, must_end=ended is not None)
+            end_for_restart(self, current, seen, reason)
             if environment is None:
                 environment = self._environments.get(current.kernel_id)
             try:

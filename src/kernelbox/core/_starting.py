@@ -10,6 +10,8 @@ from kernelbox.base._errors import InvalidInput, StartFailed, StoreFailed
 from kernelbox.base._interpreter import own_interpreter
 from kernelbox.base._light import contextmanager
 from kernelbox.base._owning import fill_standard_descriptors
+from kernelbox.core._condition import describe_loss
+from kernelbox.core._kernel_handle import KernelHandle
 from kernelbox.core._terms import require_directory
 from kernelbox.host._engines import engine_for, engine_named
 from kernelbox.host.engines._interface import Launch
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from kernelbox.base._config import EngineName, KernelBoxConfig
     from kernelbox.base._interpreter import Interpreter
-    from kernelbox.core._kernel_handle import KernelHandle
+    from kernelbox.core._kernels import Kernels
     from kernelbox.core._terms import Terms
     from kernelbox.host.engines._interface import Engine
     from kernelbox.host.pythons._requirements import Requirements
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 # A kernel itself has about 25 files open; the rest is for cells, whose imports open several at once.
 _LEAST_FILES = 64
+
+# Seconds that a kernel has to log the end of its last cell before it is restarted: some clients restart at once.
+_LOG_PATIENCE = 0.2
 
 
 def new_record(terms: Terms, config: KernelBoxConfig, store: Store) -> KernelRecord:
@@ -132,6 +137,37 @@ def check_start(kernel_type: str, configured: EngineName) -> Engine:
             f"{allowed}: raise its limit (ulimit -n)"
         )
     return engine
+
+
+def require_restartable(record: KernelRecord, config: KernelBoxConfig, store: Store, *, must_end: bool) -> None:
+    """Raises if a kernel could be ended but not started again; one that must end in any case may lack its directory."""
+    check_start(record.kernel_type, record.engine)
+    settle_python(record, config, store)
+    if not must_end:
+        require_directory(record)
+
+
+def end_for_restart(kernels: Kernels, record: KernelRecord, seen: KernelRecord, reason: str) -> None:
+    """Ends the process of a kernel that is started again next, and notes what is lost; the caller holds the lock.
+
+    `seen` is the record that the caller has: the one in the store may be older.
+    """
+    record.lost, record.restored_from, record.copied = describe_loss(record), None, False
+    record.lost_executions = []
+    cause = record.death if record.status == "dead" and record.death else reason
+    was_unreachable = kernels.condition.is_unreachable(record)
+    if record.status == "idle" and engine_named(record.engine).logs_cells:
+        KernelHandle(kernels, record, starting=True).ask("is_complete", {"code": ""}, patience=_LOG_PATIENCE)
+    record.status = "unknown"
+    if not was_unreachable:
+        kernels.store.save(record)  # before its process is gone: others wait for a start, and see no death
+    kernels.end_process(record, reason)
+    if seen.process != record.process:
+        kernels.end_process(seen, reason)
+    kernels.pool.drop(record)
+    kernels.log_loss(record, cause)
+    if was_unreachable:
+        kernels.store.remake(record)
 
 
 def start(

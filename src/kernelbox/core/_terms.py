@@ -11,8 +11,8 @@ import os
 import stat
 
 from kernelbox.base._environment import scrubbed_environment
-from kernelbox.base._errors import KernelExists, StartFailed
-from kernelbox.core._arguments import check_directory
+from kernelbox.base._errors import KernelExists, KernelNotFound, StartFailed
+from kernelbox.core._arguments import check_directory, check_tags
 from kernelbox.core._options import KernelOptions
 from kernelbox.host.process._process import boot_id
 from kernelbox.wire._values import dataclass
@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kernelbox.core._kernels import Kernels
     from kernelbox.host.process._process import ProcessIdentity
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.sandbox._sandbox_config import SandboxConfig
@@ -94,6 +95,20 @@ def withheld(record: KernelRecord) -> dict[str, str] | None:
     It never gets the caller's own: a kernel with chosen variables must not get the host's secrets instead.
     """
     return scrubbed_environment({}) if record.environment == "given" else None
+
+
+def retag(kernels: Kernels, kernel_id: str, changes: Mapping[str, str | None]) -> KernelRecord:
+    """Sets tags, and removes those that are None; raises KernelNotFound, and InvalidInput for too many."""
+    record = kernels.get(kernel_id)
+    with kernels.store.locking(*record.names):
+        current = kernels.store.get(record.kernel_id)
+        if current is None:
+            raise KernelNotFound(kernel_id)
+        kept = {name: value for name, value in current.tags.items() if name not in changes}
+        set_now = {name: value for name, value in changes.items() if value is not None}
+        current.tags = check_tags({**kept, **set_now})
+        kernels.store.publish(current)
+        return kernels.condition.refresh(current)
 
 
 def require_directory(record: KernelRecord) -> None:

@@ -21,7 +21,7 @@ from kernelbox.core import _every_kernel
 from kernelbox.core._arguments import check_key, check_name
 from kernelbox.core._executor_values import read_variables
 from kernelbox.core._options import NO_OPTIONS, KernelOptions
-from kernelbox.core._tagging import retag
+from kernelbox.core._terms import retag
 from kernelbox.core.approvals._memory import Sessions
 from kernelbox.host.engines._limiting import measured
 from kernelbox.host.store._record import without_reasons

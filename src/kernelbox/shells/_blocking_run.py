@@ -74,13 +74,8 @@ def drive(
     process leaves the execution alone: continuing it there raises InheritedStream.
     """
     execution = Execution(request, timeout=timeout, now=time.monotonic())
-    try:
-        connection = connection or kernel.connect()
-    except StoreFailed:
-        raise
-    except OSError:
-        cause = kernel.cause()
-        execution.died(cause, now=time.monotonic(), set_back=kernel.come_back(cause))
+    connection = connection or _connect(kernel, execution)
+    if connection is None:
         assert execution.result is not None
         return execution.result
     connection.send(request)
@@ -110,6 +105,18 @@ def drive(
         run.end()
         kernel.release(connection)
     return execution.result
+
+
+def _connect(kernel: KernelHandle, execution: Execution) -> Connection | None:
+    """Returns a connection to the kernel; None if it has died, which ends the execution. Raises StoreFailed."""
+    try:
+        return kernel.connect()
+    except StoreFailed:
+        raise
+    except OSError:
+        cause = kernel.cause()
+        execution.died(cause, now=time.monotonic(), set_back=kernel.come_back(cause))
+        return None
 
 
 class _Run:

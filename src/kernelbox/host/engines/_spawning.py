@@ -19,7 +19,7 @@ from kernelbox.host.process._loader import copy_loader, loader_command
 from kernelbox.host.store._cell_files import open_cells
 from kernelbox.host.store._state_file import create_state
 from kernelbox.wire._framing import Decoder, encode
-from kernelbox.wire._layout import DOOR, LOG, RUNNER, SOCKET, UNARMED, UNGUARDED
+from kernelbox.wire._layout import DOOR, LOG, RUNNER, SOCKET, STATE, UNARMED, UNGUARDED
 from kernelbox.wire._messages import Introduced, Refused, Spawn, Spawned, group_name
 from kernelbox.wire._values import dataclass
 
@@ -88,46 +88,69 @@ def preparing(
     `guard` is the filter of a guarded kernel.
     """
     env = launch.environment if environment is None else environment
-    spawn = Spawn(
-        kernel_id=launch.record.kernel_id,
-        directory=launch.directory.path,
-        cwd=launch.record.cwd,
-        umask=umask(),
-        name=launch.record.name,
-        entrances=list(entrances),
-        argv=list(argv),
-        idle_timeout=launch.config.kernel_idle_timeout if launch.config.cull_idle else 0.0,
-        limits=launch.record.limits,
-        groups=launch.record.groups,
-        disk_before=launch.disk_before,
-        home=inode_of_home(launch.config.home, launch.record.cwd) if "disk" in launch.record.limits else 0,
-    )
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(launch.directory.open())
         given = {
-            "listener": stack.enter_context(listen(place, SOCKET, tell_senders=True)).fileno(),
             "directory": place.fd,
-            "state": closed_by(stack, create_state(place)),
-            "log": closed_by(stack, open_log(place, LOG)),
             "environment": closed_by(stack, _write_environment(env)),
             "opening": launch.opening,
+            **open_kernel_files(stack, place, launch.record.groups, logs_cells=not argv, has_door=not argv),
         }
-        if not argv:
-            given["cells"], given["older cells"] = (closed_by(stack, fd) for fd in open_cells(place))
-        if not argv and sys.platform == "linux":
-            given["door"] = stack.enter_context(listen(place, DOOR)).fileno()
         if launch.lifeline >= 0:
             given["lifeline"] = launch.lifeline
-        for group in launch.record.groups:
-            joined_by = os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
-            given[group_name(group)] = closed_by(stack, joined_by)
         if confinement is not None:
             given["confinement"] = closed_by(stack, write_secret("confinement", confinement.encode()))
         if guard:
             given["runner"] = stack.enter_context(listen(place, RUNNER)).fileno()
             given["filter"] = closed_by(stack, write_secret("filter", guard))
-        spawn.descriptors = list(given)
-        yield SpawnRequest(spawn, given)
+        yield SpawnRequest(_describe(launch, entrances, argv, list(given)), given)
+
+
+def _describe(launch: Launch, entrances: Sequence[str], argv: Sequence[str], descriptors: list[str]) -> Spawn:
+    record = launch.record
+    return Spawn(
+        kernel_id=record.kernel_id,
+        directory=launch.directory.path,
+        cwd=record.cwd,
+        umask=umask(),
+        entrances=list(entrances),
+        argv=list(argv),
+        descriptors=descriptors,
+        idle_timeout=launch.config.kernel_idle_timeout if launch.config.cull_idle else 0.0,
+        limits=record.limits,
+        groups=record.groups,
+        disk_before=launch.disk_before,
+        home=inode_of_home(launch.config.home, record.cwd) if "disk" in record.limits else 0,
+        name=record.name,
+    )
+
+
+def open_kernel_files(
+    stack: contextlib.ExitStack,
+    place: Place,
+    groups: Sequence[str],
+    *,
+    ending: str = "",
+    logs_cells: bool = True,
+    has_door: bool = True,
+) -> dict[str, int]:
+    """Makes and opens the files of a kernel in its directory, and what joins its control groups; `stack` closes them.
+
+    The names of the socket and the state file get an `ending` until an heir takes its place.
+    """
+    given = {
+        "listener": stack.enter_context(listen(place, f"{SOCKET}{ending}", tell_senders=True)).fileno(),
+        "state": closed_by(stack, create_state(place, f"{STATE}{ending}")),
+        "log": closed_by(stack, open_log(place, LOG)),
+    }
+    if logs_cells:
+        given["cells"], given["older cells"] = (closed_by(stack, fd) for fd in open_cells(place))
+    if has_door and sys.platform == "linux":
+        given["door"] = stack.enter_context(listen(place, DOOR)).fileno()
+    for group in groups:
+        joined_by = os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+        given[group_name(group)] = closed_by(stack, joined_by)
+    return given
 
 
 def inode_of_home(home: str, cwd: str) -> int:

@@ -12,14 +12,13 @@ import socket
 import sys
 
 from kernelbox.base._errors import CannotCopy, CheckpointNotFound
-from kernelbox.host.engines._spawning import closed_by, open_log
-from kernelbox.host.files._sockets import dial, listen, send_descriptors
+from kernelbox.host.engines._spawning import closed_by, open_kernel_files
+from kernelbox.host.files._sockets import dial, send_descriptors
 from kernelbox.host.process._lifeline import lifeline_to
-from kernelbox.host.store._cell_files import carry_over, open_cells
+from kernelbox.host.store._cell_files import carry_over
 from kernelbox.host.store._checkpoint_files import Checkpoint, read_checkpoints
-from kernelbox.host.store._state_file import create_state
 from kernelbox.wire._framing import Decoder, encode
-from kernelbox.wire._layout import CHECKPOINT, DOOR, LOG, SOCKET, STATE
+from kernelbox.wire._layout import CHECKPOINT, DOOR, SOCKET
 from kernelbox.wire._messages import (
     SETTLED,
     UNBORN,
@@ -29,7 +28,6 @@ from kernelbox.wire._messages import (
     Measured,
     Refused,
     Spawned,
-    group_name,
 )
 
 TYPE_CHECKING = False
@@ -131,22 +129,12 @@ class KeeperRequest:
 
     def _open_kernel(self, place: Place) -> dict[str, int]:
         """Opens what makes a copy a kernel: new files in a new directory, or beside those of the process before."""
-        ending = UNBORN if self.plan.heir else ""
-        given = {
-            "listener": self._stack.enter_context(listen(place, f"{SOCKET}{ending}", tell_senders=True)).fileno(),
-            "state": closed_by(self._stack, create_state(place, f"{STATE}{ending}")),
-            "log": closed_by(self._stack, open_log(place, LOG)),
-        }
-        if not self.plan.heir:
+        heir = self.plan.heir
+        if not heir:
             with self.plan.source_directory.open() as source:
                 carry_over(source, place)
-        given["cells"], given["older cells"] = (closed_by(self._stack, fd) for fd in open_cells(place))
-        if not self.plan.heir:
-            given["door"] = self._stack.enter_context(listen(place, DOOR)).fileno()
-        for group in self.plan.record.groups if self._joins_groups else ():
-            joined_by = os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
-            given[group_name(group)] = closed_by(self._stack, joined_by)
-        return given
+        groups = self.plan.record.groups if self._joins_groups else []
+        return open_kernel_files(self._stack, place, groups, ending=UNBORN if heir else "", has_door=not heir)
 
     def wait(self) -> Spawned:
         """Waits until the keeper has adopted the copy; raises CannotCopy."""
