@@ -102,13 +102,13 @@ def test_a_ceiling_is_not_exceeded(beyond: Any) -> None:
 
 
 def test_a_command_line_has_limits_as_pairs() -> None:
-    assert parse_limits("--limit", []) is None
-    assert parse_limits("--limit", ["memory=512MB", "file-size=1GB"]) == Limits(memory="512MB", file_size="1GB")
+    assert parse_limits([]) is None
+    assert parse_limits(["memory=512MB", "file-size=1GB"]) == Limits(memory="512MB", file_size="1GB")
     with pytest.raises(InvalidInput, match="--limit memory cannot be 'much'"):
-        parse_limits("--limit", ["memory=much"])
+        parse_limits(["memory=much"])
     for wrong in ("memory", "ram=1GB", "=5"):
         with pytest.raises(InvalidInput, match="use NAME=VALUE with one of memory, cpu"):
-            parse_limits("--limit", [wrong])
+            parse_limits([wrong])
 
 
 def test_the_variables_are_read_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,15 +108,15 @@ def check_limits(limits: Limits | Mapping[str, object] | None) -> Limits | None:
     return Limits(**named)  # type: ignore[arg-type]  # each value is checked
 
 
-def parse_limits(what: str, texts: list[str]) -> Limits | None:
-    """Parses limits of the form NAME=VALUE from a command line; None if there are none."""
+def parse_limits(texts: list[str]) -> Limits | None:
+    """Parses the values of `--limit`, of the form NAME=VALUE; None if there are none."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or name not in NAMES:
-            raise InvalidInput(what, text, f"use NAME=VALUE with one of {', '.join(NAMES)}, such as memory=512MB")
-        pairs[name] = read_amount(f"{what} {name}", name, value)
+            raise InvalidInput("--limit", text, f"use NAME=VALUE with one of {', '.join(NAMES)}, such as memory=512MB")
+        pairs[name] = read_amount(f"--limit {name}", name, value)
     return Limits(**pairs) if pairs else None  # type: ignore[arg-type]  # each value is parsed
 
 

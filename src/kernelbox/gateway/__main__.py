@@ -26,7 +26,7 @@ def main() -> int:
     """Runs a gateway until a signal ends it."""
     options = _parser().parse_args()
     try:
-        set_limits(parse_limits("--limit", options.limit))
+        set_limits(parse_limits(options.limit))
         chosen = ServiceOptions(
             workspace=os.getcwd(),
             tokens=tokens_from_env(),

@@ -98,7 +98,7 @@ _FIELDS = (
 _SELDOM = "withheld"
 
 
-def check_sandbox(sandbox: object, what: str = "sandbox", *, level: Level = "native") -> SandboxConfig | None:
+def check_sandbox(sandbox: object, *, level: Level = "native") -> SandboxConfig | None:
     """Returns the configuration for True, the path of a file, or a file's contents; None for no sandbox."""
     if sandbox is None or sandbox is False:
         return None
@@ -107,10 +107,12 @@ def check_sandbox(sandbox: object, what: str = "sandbox", *, level: Level = "nat
     if isinstance(sandbox, SandboxConfig):
         return sandbox
     if isinstance(sandbox, Mapping):
-        return _read(dict(sandbox), what, level)
+        return _read(dict(sandbox), "sandbox", level)
     if isinstance(sandbox, str | os.PathLike) and os.fspath(sandbox):
-        return read_config(sandbox, what, level=level)
-    raise InvalidInput(what, sandbox, "use True, False, the path of a configuration file, or a dict of its contents")
+        return read_config(sandbox, "sandbox", level=level)
+    raise InvalidInput(
+        "sandbox", sandbox, "use True, False, the path of a configuration file, or a dict of its contents"
+    )
 
 
 def check_level(level: object) -> Level:

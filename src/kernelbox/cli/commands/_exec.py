@@ -189,7 +189,7 @@ def _read_key(options: Namespace) -> str:
 def _read_limits(texts: list[str]) -> Limits | None:
     from kernelbox.base._limits import parse_limits
 
-    return parse_limits("--limit", texts)
+    return parse_limits(texts)
 
 
 def _has_death_to_tell(name: str) -> bool:

@@ -41,7 +41,7 @@ def create(options: Namespace) -> int:
         if not key or not equals:
             raise InvalidInput("--tag", text, "use KEY=VALUE")
         tags[key] = value
-    limits = parse_limits("--limit", options.limit)
+    limits = parse_limits(options.limit)
     sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
     [name] = options.names
     with _progress(options, f"starting kernel {name!r}"):

@@ -29,7 +29,7 @@ def run(options: Namespace) -> int:
     """Runs the command."""
     if options.http is not None:
         options.http = parse_binding(options.http)
-    set_limits(parse_limits("--limit", options.limit))
+    set_limits(parse_limits(options.limit))
     if options.print_config:
         return _print_config(options)
     require("mcp")

@@ -22,7 +22,7 @@ def run(options: Namespace) -> int:
         raise InvalidInput.saying("the console needs a terminal on stdin and stdout; use `kernelbox exec` in scripts")
     sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
     with progress(f"starting kernel {options.name!r}"):
-        limits = parse_limits("--limit", options.limit)
+        limits = parse_limits(options.limit)
         record = _sync.get_or_create(
             options.name, limits=limits, sandbox=sandbox, python=options.python, requirements=options.packages
         )

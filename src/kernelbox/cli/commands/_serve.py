@@ -27,7 +27,7 @@ def run(options: Namespace) -> int:
 
     # Before the workspace is entered: a relative path is the caller's.
     uds = None if options.uds is None else os.path.abspath(options.uds)
-    set_limits(parse_limits("--limit", options.limit))
+    set_limits(parse_limits(options.limit))
     chosen = _read_options(options)
     return serve(chosen, Binding(options.host, options.port, uds), grace=options.grace, log_level=options.log_level)
 

@@ -47,9 +47,9 @@ def create_new(name: str, directory: int, *, mode: int | None = None) -> int:
     return fd
 
 
-def write_new(name: str, data: bytes, directory: int, *, mode: int | None = None) -> None:
+def write_new(name: str, data: bytes, directory: int) -> None:
     """Writes a file that must not exist yet; nothing is left if that fails."""
-    fd = create_new(name, directory, mode=mode)
+    fd = create_new(name, directory)
     try:
         with open(fd, "wb") as file:
             file.write(data)

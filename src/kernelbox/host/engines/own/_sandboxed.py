@@ -145,7 +145,7 @@ def find_gap_around(pid: int) -> str:
         status = read_status(template)
         shared = [name for name in _NAMESPACES_OF_SRT if _namespace(template, name) == _namespace(os.getpid(), name)]
         apart = _namespace(template, "net") != _namespace(pid, "net")
-        owner = _owner(template, "mnt")
+        owner = _owner_of_mounts(template)
     except OSError as exc:
         return f"the state of its template cannot be read ({exc})"
     if shared:
@@ -163,11 +163,11 @@ def _namespace(pid: int, name: str) -> str:
     return os.readlink(f"/proc/{pid}/ns/{name}")
 
 
-def _owner(pid: int, name: str) -> str:
-    """Returns the user namespace that owns another namespace of a process (ioctl_nsfs(2))."""
+def _owner_of_mounts(pid: int) -> str:
+    """Returns the user namespace that owns the mount namespace of a process (ioctl_nsfs(2))."""
     import fcntl  # not on every system
 
-    namespace = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     try:
         owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
     finally:
