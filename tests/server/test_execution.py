@@ -89,7 +89,7 @@ def test_no_answer_says_where_a_kernel_is_kept_that_cannot_be_reached(
     told = [served.http.get("/kernels").text, served.http.get(f"/kernels/{key}").text]
     place.unlink()
     place.with_name("moved").rename(place)
-    assert all("its directory cannot be used any more" in text for text in told)
+    assert all("its directory can no longer be used" in text for text in told)
     assert not any(str(service_home) in text for text in told)
 
 

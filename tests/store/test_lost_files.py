@@ -249,7 +249,7 @@ print(status("mine").status, status("mine").death)
             patch.setenv("KERNELBOX_KEY_FILE", f"{name}/keys/key")
             first, second, third = as_user(4242, code).splitlines()
     assert (first, second) == ("True", "True"), "a record that cannot be read is put back"
-    assert third.startswith("dead its directory cannot be used any more")
+    assert third.startswith("dead its directory can no longer be used")
 
 
 def test_a_kernel_that_is_destroyed_while_it_is_listed_is_told_as_destroyed(home: Path) -> None:

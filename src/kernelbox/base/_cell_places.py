@@ -1,4 +1,4 @@
-"""Where cells of sandboxed kernels can write, by the records that this process has read: nothing there is trusted.
+"""The places where cells of sandboxed kernels can write, according to the records read so far. They are not trusted.
 
 A program that runs where its kernels work has that directory on `sys.path`, and libraries are imported when they are
 first used. If a cell leaves a `logging.py` there, it must not run outside the sandbox. So code in a place that cells

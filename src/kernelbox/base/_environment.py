@@ -106,9 +106,9 @@ _WORDS_FROM_FILES = frozenset(
 
 
 def add_variables(pairs: Mapping[str, str], allowed: Collection[str] = ()) -> tuple[list[str], list[str]]:
-    """Adds the variables of a file: those that hold secrets, and those `allowed` by name. The caller's own win.
+    """Adds the variables of a file: those that hold secrets, and those `allowed` by name. Those of the caller win.
 
-    Returns the names of those that it has set, and of those that a file may not set.
+    Returns the names that were set, and the names that a file may not set.
     """
     refused = [name for name in pairs if not _may_come_from_file(name, allowed)]
     added = {name: value for name, value in pairs.items() if name not in (*refused, *os.environ) and "\0" not in value}

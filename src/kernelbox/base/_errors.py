@@ -8,7 +8,7 @@
     ├── KernelBusy (TimeoutError)          a cell runs in the kernel, which answers no queries meanwhile
     ├── CannotCopy (RuntimeError)          something in the kernel cannot be copied; `reasons` says what
     ├── CheckpointNotFound (LookupError)   the kernel has no such checkpoint
-    ├── OutputNotKept (LookupError)        what was cut from a result is not in the kernel's log any more
+    ├── OutputNotKept (LookupError)        what was cut from a result is no longer in the kernel's log
     ├── LimitReached (RuntimeError)        a server has as many kernels or cells as it may have
     ├── StartFailed (RuntimeError)         a kernel or its template could not be started
     ├── StoreFailed (OSError)              the registry or the runtime directory cannot be used

@@ -37,7 +37,7 @@ def require(extra: ExtraName) -> None:
 
 
 def missing(extra: ExtraName) -> str:
-    """Returns a module of an extra that is not installed, "" if all are; imports no module of the extra itself."""
+    """Returns a module of an extra that is not installed, "" if all are. It imports none of them."""
     if extra in _found:
         return ""
     lacking = next((module for module in EXTRAS[extra].modules if not _is_there(module)), "")

@@ -43,7 +43,7 @@ else:
         return dress
 
     class suppress:  # as `contextlib` calls it
-        """Goes on after the block if that raises one of these exceptions."""
+        """Suppresses these exceptions, and continues after the block."""
 
         __slots__ = ("_kinds",)
 

@@ -58,7 +58,7 @@ def check_code(code: object) -> str:
 
 
 def check_language(language: object) -> Language:
-    """Returns a language under the name that kernels know it by; large and small letters are the same."""
+    """Returns the name that kernels use for a language; case does not matter."""
     known = _LANGUAGES.get(language.lower()) if isinstance(language, str) else None
     if known is None:
         question = did_you_mean(language, _LANGUAGES) if isinstance(language, str) else ""
@@ -95,7 +95,7 @@ def check_environment(env: object, what: str = "env") -> dict[str, str] | None:
 
 
 def check_python(python: object) -> str | None:
-    """Returns which interpreter is asked for, as text; None for none. Raises InvalidInput."""
+    """Returns the requested interpreter as text, None if none is requested. Raises InvalidInput."""
     if python is None:
         return None
     text = os.fspath(python) if isinstance(python, (str, os.PathLike)) else None
@@ -127,7 +127,7 @@ def check_output_limit(limit: object, default: int) -> int:
 
 
 def check_budget(budget: object) -> int:
-    """Returns how many characters the text of a result may have, 0 for any number; None stands for 0."""
+    """Returns how many characters the text of a result may have; None and 0 mean any number."""
     whole = 0 if budget is None else _whole(budget)
     if whole is None or whole < 0:
         raise InvalidInput("budget", budget, "use a whole number of characters, or None for any number")
@@ -179,7 +179,7 @@ def check_directory(cwd: str | os.PathLike[str] | None) -> str:
     """Returns the real path of a directory that a kernel can start in, by default the current one."""
     path = check_path("cwd", "." if cwd is None else cwd)
     if cwd is None:
-        return path  # the system tells it without links
+        return path  # the system has resolved its links
     if os.path.isdir(path):
         found = os.path.realpath(path)
         if found != path:

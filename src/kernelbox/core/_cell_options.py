@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Asking = Literal["show", "accept", "reject"]
 
     class AtKeyboard(Protocol):
-        """Someone at a keyboard, for `input()` and debuggers, and for what IPython asks of its front end."""
+        """A person at a keyboard, who answers `input()` and debuggers and sees what IPython shows in its front end."""
 
         def read_line(self, prompt: str, *, password: bool) -> str | None:
             """Returns what was typed; None if the cell was interrupted instead."""
@@ -133,7 +133,7 @@ def cell_options(
     host: Habit = "accept",
     person: AtKeyboard | None = None,
 ) -> CellOptions:
-    """Checks what a caller asks for and returns it as one value; None stands for what the configuration says."""
+    """Checks the options of a caller and returns them as one value; None means the configured default."""
     return CellOptions(
         check_language(language),
         check_timeout(timeout, config.execution_timeout),

@@ -1,7 +1,7 @@
 """The condition of a kernel: idle, running, stale, dead or unreachable, the cause, and whether it was reported.
 
 This is the one place that decides it. A kernel is dead when its process has ended. It is unreachable, which counts as
-dead, when no client can reach its process any more.
+dead, when clients can no longer reach its process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Condition:
-    """Looks at the kernels of a store; one that is idle for longer than `idle_timeout` is stale, 0 for never."""
+    """Looks at the kernels of a store. One that is idle for longer than `idle_timeout` is stale; 0 means never."""
 
     def __init__(self, store: Store, idle_timeout: float) -> None:
         self._store = store
@@ -77,7 +77,7 @@ class Condition:
         return record.status == "idle" and engine_named(record.engine).may_be_held(record)
 
     def is_unreachable(self, record: KernelRecord) -> bool:
-        """Tells whether no client can reach the kernel of a record any more, even if its process lives."""
+        """Tells whether clients can no longer reach the kernel of a record, even if its process lives."""
         directory = self._store.directory(record.kernel_id)
         return is_rewritten(record) or bool(engine_named(record.engine).find_obstacle(directory))
 

@@ -1,4 +1,4 @@
-"""What is done to every kernel of a home: list, destroy, end the stale, note those that a thread holds."""
+"""Operations on every kernel of a home: list them, destroy them, end stale ones, mark those that a thread holds."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from kernelbox.core._kernels import Kernels
     from kernelbox.host.store._record import KernelRecord
 
-# How many kernels are asked or destroyed at a time: most of it is waiting for them.
+# Kernels to ask or destroy at a time. Most of that time is spent waiting for them.
 _AT_ONCE = 8
 
-# A kernel that leaves runs its exit functions in this time.
+# A kernel that is asked to end has this long for its exit functions.
 _LEAVE_PATIENCE = 0.5
 
 
@@ -56,7 +56,7 @@ def wipe(here: Kernels) -> list[str]:
         try:
             return here.destroy_record(record, "destroyed", publish=False)
         except StoreFailed as exc:
-            failures.append(exc)  # the others are destroyed all the same
+            failures.append(exc)  # the others are still destroyed
             return False
 
     gone = _side_by_side(destroy, records)

@@ -115,7 +115,7 @@ class ImageFiles:
     def conclude(self, result: ExecutionResult, limit: int) -> None:
         """Adds the images to a result, and a note about those that were not written if the limit has room for it."""
         result.images = self.paths
-        if any(item.picture is not None for item in result.outputs):  # by now it is known which file each one is
+        if any(item.picture is not None for item in result.outputs):  # by now each one has its file
             room = limit - len(self._notice) - 1
             result.text = read_outputs(result.outputs, room if self._notice and room > len(self._notice) else limit)
         if self._notice:

@@ -1,6 +1,6 @@
 """Data into and out of a kernel, as the host moves it: variables, and files as the kernel sees them.
 
-A kernel's answers can be forged by its cells. What they say is only returned to the caller, and never unpickled.
+Cells can forge the answers of their kernel. Their content is only returned to the caller, and never unpickled.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FileInfo:
 
 
 def get_value(kernel: KernelHandle, name: str) -> object:
-    """Returns the value of a variable; raises KeyError, and KernelBoxError for what cannot be passed on."""
+    """Returns the value of a variable; raises KeyError, and KernelBoxError for a value that cannot be transferred."""
     token, received, told = os.urandom(8).hex(), bytearray(), None
     while told is None or len(received) < told["size"]:
         args = {"name": check_variable(name), "token": token, "offset": len(received)}
@@ -66,7 +66,7 @@ def get_value(kernel: KernelHandle, name: str) -> object:
 
 
 def set_value(kernel: KernelHandle, name: str, value: object) -> None:
-    """Sets a variable; raises InvalidInput for a value that cannot be passed on."""
+    """Sets a variable; raises InvalidInput for a value that cannot be transferred."""
     try:
         encoded = encode_value(value)
     except NotTransferable as exc:
@@ -106,7 +106,7 @@ def write_file(kernel: KernelHandle, path: str, data: bytes | str | IO[bytes] | 
                 return offset
             piece = following
     except BaseException:
-        with contextlib.suppress(KernelBoxError):  # what has failed is raised, not this
+        with contextlib.suppress(KernelBoxError):  # the first failure is raised, not this one
             kernel.ask("drop_file", told)
         raise
 
@@ -130,7 +130,7 @@ def remove_file(kernel: KernelHandle, path: str, *, recursive: bool) -> None:
 
 
 def rename_file(kernel: KernelHandle, path: str, new_path: str) -> None:
-    """Moves a file or directory within the kernel's view; a file that is in its new place is replaced."""
+    """Moves a file or directory within the kernel's view; replaces a file at the new path."""
     _move(kernel, "rename_file", {"path": path, "new_path": new_path}, about=path)
 
 

@@ -100,7 +100,7 @@ class KernelHandle(Handle):
             raise
         except OSError as exc:
             if self._starting:
-                raise  # we hold the lock that a restart would
+                raise  # nobody restarts it: we hold the lock
             if exc.errno in EXHAUSTED:
                 raise StoreFailed.because(exc, self.directory.path, "reach") from exc
             current = self._kernels.follow(self.record)
@@ -165,7 +165,7 @@ class KernelHandle(Handle):
         return self.exchange(what, args, patience=patience)[0]
 
     def answers(self) -> bool:
-        """Asks a kernel that is between cells for a sign of life; one that runs a cell counts as alive."""
+        """Asks a kernel between cells for a sign of life; one that runs a cell counts as alive."""
         return self.record.status == "running" or self.ask("is_complete", {"code": ""}) is not None
 
     def state(self) -> KernelState | None:
@@ -209,7 +209,7 @@ class KernelHandle(Handle):
         return engine_named(self.record.engine).leftovers(self.record, self.directory, execution_id)
 
     def cause(self) -> str:
-        """Returns why the kernel that could not be reached has ended."""
+        """Returns why a kernel that cannot be reached has ended."""
         return self.record.death or self._kernels.condition.cause(self.record)
 
     def note_death(self) -> None:
@@ -273,7 +273,7 @@ class KernelHandle(Handle):
                 return "", set_back
             # It is killed under the lock of its name; otherwise a client that saw it dead would open another kernel.
             self._kernels.restart(self.record.kernel_id, reason=reason, environment=self.environment, ended=self.record)
-        except Exception as exc:  # noqa: BLE001  # whatever kept another from starting, the execution is over
+        except Exception as exc:  # noqa: BLE001  # the execution is over, for whatever reason no other process started
             with suppress(OSError):
                 self.end(reason)  # by our own record: the one in the store may have been lost, or forged
             return self._describe(exc) or type(exc).__name__, None
@@ -281,7 +281,7 @@ class KernelHandle(Handle):
 
 
 def next_by_name(name: str) -> str:
-    """Returns what a caller that goes by the name can do about a death."""
+    """Returns what a caller that uses the name can do about a death."""
     return f"the next call by the name {name!r} starts a fresh one"
 
 

@@ -37,7 +37,7 @@ class Kernels(Handle):
         self.condition = Condition(self.store, config.kernel_idle_timeout)
         self.pool = ConnectionPool(self.store.runtime_dir)
         self._run = run
-        # What kernels opened here were given that no record keeps: environments hold secrets.
+        # The environments of kernels opened here. Records do not keep them, because they may hold secrets.
         self._environments: dict[str, dict[str, str] | None] = {}
         self.openings: set[str] = set()  # the ids of kernels that were opened for a cell whose result has not come yet
 
@@ -110,8 +110,8 @@ class Kernels(Handle):
     def get_or_create(self, name: str, options: KernelOptions = NO_OPTIONS, *, as_it_is: bool = False) -> KernelRecord:
         """Returns the live kernel of a name; opens one if there is none.
 
-        Raises KernelExists if the live one is not what the options ask for. If it is to be taken as it is, only limits
-        and the sandbox count, which were asked for to be kept. One that follows a dead one has the terms of its name.
+        Raises KernelExists if the live one differs from the options. With `as_it_is` only its walls and its interpreter
+        are compared. A kernel that follows a dead one has the terms of its name.
         """
         check_name(name)
         record = self._find_live(name)
@@ -132,8 +132,8 @@ class Kernels(Handle):
     def create(self, name: str, options: KernelOptions = NO_OPTIONS, *, as_it_is: bool = False) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has; raises KernelExists.
 
-        One that follows a dead one has the terms of its name, with the directory of the options, if they give one and
-        it is not to be taken as it is.
+        A kernel that follows a dead one has the terms of its name. The options may give another directory, unless
+        `as_it_is` is set.
         """
         check_name(name)
         self._prepare_environment(options)
@@ -157,7 +157,7 @@ class Kernels(Handle):
             if record is not None and record.alive:
                 return _with_walls(record, options)
             if record is not None and self.condition.claim_report(record):
-                self._lay_out(record)
+                self._end_remains(record)
                 return record
             if (restored := self._restore(record)) is not None:
                 return _with_walls(restored, options)
@@ -175,7 +175,7 @@ class Kernels(Handle):
 
     @contextmanager
     def _locking(self, name: str, *others: str) -> Iterator[KernelRecord | None]:
-        """Locks a name, others, and all that the kernel behind it is found by; gives the record of that kernel."""
+        """Locks names, and all other names of the kernel that has the first one; yields that kernel's record."""
         names = {name, *others}
         while True:
             with self.store.locking(*names):
@@ -186,7 +186,7 @@ class Kernels(Handle):
             names.update(record.names)
 
     def follow(self, record: KernelRecord) -> KernelRecord:
-        """Returns what a record that a caller kept has become; one that is not found any more is dead.
+        """Returns the current record for one that a caller kept. A kernel that is no longer found is dead.
 
         Raises StoreFailed if its kernel lives where this process cannot reach it: in another home, or a moved one.
         """
@@ -200,8 +200,8 @@ class Kernels(Handle):
             self.end_process(record, record.death)
         return record
 
-    def _lay_out(self, dead: KernelRecord) -> None:
-        """Ends what is left of a kernel that no client can reach, and keeps its record, with the terms of its name."""
+    def _end_remains(self, dead: KernelRecord) -> None:
+        """Ends what is left of a dead kernel, and keeps its record, which holds the terms of its name."""
         if self.condition.has_process(dead):
             self.end_process(dead, dead.death or "")
         if self.condition.is_unreachable(dead):
@@ -227,7 +227,7 @@ class Kernels(Handle):
     def _open(self, name: str, options: KernelOptions, dead: KernelRecord | None, *, as_it_is: bool) -> KernelRecord:
         """Opens a kernel under a name, on the terms of the dead one whose place it takes; the caller holds the locks.
 
-        The record of the dead one goes when the new kernel has started: until then it is what has the terms.
+        The record of the dead one is removed when the new kernel has started: until then it holds the terms.
         """
         from kernelbox.core._starting import new_record  # few calls of the command line open a kernel
         from kernelbox.core._terms import terms_after, terms_of
@@ -242,7 +242,7 @@ class Kernels(Handle):
         if dead is not None:
             if not self.condition.was_reported(dead):
                 record.lost = f"the kernel that had this name before: {dead.death}"
-            self._lay_out(dead)
+            self._end_remains(dead)
         environment = self._environments[record.kernel_id] = terms.options.env
         try:
             self.store.add(record)
@@ -262,14 +262,14 @@ class Kernels(Handle):
         return record
 
     def log_loss(self, record: KernelRecord, cause: str) -> None:
-        """Notes in the log of a kernel's cells that their variables are lost, with what the last cell had to say."""
+        """Notes in the log of a kernel's cells that their variables are lost, and the unsent output of the last one."""
         from kernelbox.host.store._cell_files import note_loss
 
         engine, directory = engine_named(record.engine), self.store.directory(record.kernel_id)
         note_loss(directory, cause, lambda execution_id: engine.leftovers(record, directory, execution_id))
 
     def _require_free(self, session_name: str | None, dead: KernelRecord | None) -> None:
-        """Raises KernelExists if another kernel has a session name, or a dead one has left walls for it."""
+        """Raises KernelExists if another kernel has a session name, or a dead one with walls had it."""
         other = None if session_name is None else self.find(session_name)
         if session_name is None or other is None or (dead is not None and other.kernel_id == dead.kernel_id):
             return
@@ -286,7 +286,7 @@ class Kernels(Handle):
     def interrupt(self, key: str) -> bool:
         """Interrupts the cell that holds the kernel, or what one has left behind; returns whether it was reached.
 
-        False if nothing holds it. Also for a thread, or C code that ignores signals: only a restart ends these.
+        Returns False if nothing holds it, and for a thread or C code that ignores signals: only a restart ends those.
         """
         record = self.get(key)
         kernel = self.kernel(record)
@@ -308,7 +308,7 @@ class Kernels(Handle):
 
         The new process gets `environment`, or what this process opened the kernel with, or the caller's own. If another
         process gave the kernel its environment, only harmless variables are passed on. A process is left alone if no
-        new one can follow it. `ended` is the record of one that has ended, or must end in any case.
+        new one can follow it. `ended` is the record of a process that has ended, or must end in any case.
         """
         from kernelbox.core._starting import end_for_restart, require_restartable
         from kernelbox.core._terms import withheld

@@ -91,7 +91,7 @@ def new_record(terms: Terms, config: KernelBoxConfig, store: Store) -> KernelRec
 
 
 def choose_python(wanted: str | os.PathLike[str], required: Requirements | None, cwd: str, store: Store) -> str:
-    """Returns the interpreter that is asked for, or one that the requirements accept; "" for our own."""
+    """Returns the requested interpreter, or one that the requirements accept; "" for our own."""
     from kernelbox.host.pythons._searching import find_accepted, find_python  # few kernels have another interpreter
 
     store.read_new()  # an interpreter that cells of other kernels can write is not run
@@ -233,7 +233,7 @@ def _launch(
             lifeline = lifeline_to(record.owner_pid, record.owner_start_time)
             if lifeline < 0:
                 raise StartFailed(f"kernel {record.name!r} belongs to process {record.owner_pid}, which has ended")
-        if environment is None:  # a sandbox gets only harmless variables of ours: others may be secrets
+        if environment is None:  # a sandboxed kernel gets only our harmless variables: others may be secrets
             given = scrubbed_environment({}) if record.sandbox is not None else kernel_environment()
         else:
             given = environment

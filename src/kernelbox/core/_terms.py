@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a kernel is opened with; `options` are checked. `owner` is who it must not outlive, if not this process."""
+    """What a kernel is opened with, checked. `owner` is the process that it must not outlive, if not this one."""
 
     name: str
     options: KernelOptions
@@ -115,7 +115,7 @@ def require_directory(record: KernelRecord) -> None:
     """Raises StartFailed unless the working directory of a kernel is the one that it was opened in.
 
     A sandboxed kernel may write there, and another one's cell may have put a link or another directory in its place.
-    For a plain kernel, and after a restart of the machine, a directory that was made again at the same path will do.
+    A plain kernel, and any kernel after a restart of the machine, may also have a new directory at the same path.
     """
     wrong = "is gone"
     found = _identify(record.cwd)

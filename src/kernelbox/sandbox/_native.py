@@ -1,4 +1,4 @@
-"""Works out what a kernel is confined to at the native level, by its configuration and this machine."""
+"""Works out what a kernel is confined to at the native level, from its configuration and this machine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Turns rules about paths into a list of mounts: which paths are hidden, read-only or writable.
 
-This works on the text of the paths alone. They are absolute and free of links; `_paths.py` finds them.
+This works only on the text of the paths, which are absolute and free of links; `_paths.py` finds them.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def _translate_set(inside: str) -> str:
 
 
 def find_protected(root: str, depth: int, *, git_config: bool, hidden: frozenset[str]) -> tuple[set[str], set[str]]:
-    """Returns what must stay read-only in a writable directory, and the files that have one of the hidden names.
+    """Returns what must stay read-only in a writable directory, and the files with one of the hidden names.
 
     Files that do not exist yet are not protected. The search stops at `depth` and does not follow links. A directory
     that cannot be listed is both: a cell may have closed it, and can open it again. The homes of kernels are, too.

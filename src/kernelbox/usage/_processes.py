@@ -196,7 +196,7 @@ def written(pids: list[int]) -> int:
 
 
 def unlinked_files(pids: list[int], device: int) -> int:
-    """Returns the size of open files on a device that have no name any more."""
+    """Returns the size of open files on a device that have been unlinked."""
     held: dict[tuple[int, int], int] = {}
     for path in _open_files(pids):
         try:

@@ -195,7 +195,7 @@ class Execution:
             self._end("died", f"{cause}; {set_back}", ename="KernelDied", set_back=set_back)
 
     def cut_off(self, reason: str, *, now: float) -> None:
-        """Ends the execution: the kernel lives, but its messages about this cell do not reach us any more."""
+        """Ends the execution: the kernel lives, but its messages about this cell can no longer reach us."""
         self._now = now
         if self.result is None:
             told = f"{reason}, so its result is lost; the kernel goes on with its variables"

@@ -46,7 +46,7 @@ _CONTINUATIONS = bytes(range(0x80, 0xC0))
 
 
 class ProtocolError(ConnectionError):
-    """Raised when the bytes received are not messages; the connection cannot be used any more."""
+    """Raised when the bytes received are not messages; the connection can no longer be used."""
 
 
 def encode(message: m.Message) -> bytes:
@@ -132,7 +132,7 @@ class Decoder:
     def feed(self, data: bytes) -> list[m.Message]:
         """Takes the bytes that arrived and returns the messages they complete."""
         if self._failure:
-            raise ProtocolError(self._failure)  # nothing after bytes that were not a message is read
+            raise ProtocolError(self._failure)  # the first bad bytes end the stream
         self._buffer += data
         try:
             frames, used = self._take()

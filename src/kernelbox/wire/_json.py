@@ -1,4 +1,4 @@
-"""JSON within limits: values of any kind are made plain before they are sent, and text is checked before it is parsed.
+"""JSON within limits: any value is made plain before it is sent, and text is checked before it is parsed.
 
 Both sides have the same limits. So each can parse, compare, copy, show and write what the other sends without running
 out of stack or memory.

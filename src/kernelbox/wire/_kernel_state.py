@@ -23,7 +23,7 @@ STREAMS = ("stdout", "stderr")
 HEADER = struct.Struct("<4sIQddI32s32s")
 MAGIC = b"KBX1"
 
-# After the header the kernel writes why it ends of its own accord, in at most this many bytes of UTF-8.
+# After the header the kernel writes why it ends itself, in at most this many bytes of UTF-8.
 FAREWELL = 256
 
 # And behind that the number of the cell that runs, or was the last.

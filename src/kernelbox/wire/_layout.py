@@ -1,4 +1,4 @@
-"""The names of the files of kernels, in one place: who writes each, and who reads it.
+"""The names of the files of kernels, with who writes each and who reads it.
 
 In a runtime directory, written by hosts:
 

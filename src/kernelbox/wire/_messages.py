@@ -81,7 +81,7 @@ class Execute(Message):
     report_changes: bool = False
     # Whether the client answers `input()`.
     allow_stdin: bool = False
-    # Whether the client takes payloads; without, what they would show is written to stdout.
+    # Whether the client takes payloads. If not, what they would show is written to stdout.
     payloads: bool = False
     # The client's front end's own id of the execution.
     parent: str = ""
@@ -201,7 +201,7 @@ class Answer(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Withdraw(Message):
-    """Takes an Ask back: no thread of the cell waits for the answer any more."""
+    """Takes an Ask back: no thread of the cell is waiting for the answer."""
 
     id: str
     ask: int
@@ -267,7 +267,7 @@ class Reply(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Farewell(Message):
-    """Says why the kernel is about to end of its own accord."""
+    """Says why the kernel is about to end itself."""
 
     reason: str
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kernelbox")
 
-# Characters of all pending asks of a cell: each takes the host's memory, 5,000 characters beside its arguments.
+# Characters of all pending asks of a cell, which take the host's memory: 5,000 for each, and its arguments.
 _MOST_WAITING = 64_000_000
 _SIZE_OF_ASK = 5_000
 _TOO_MUCH = "the cell asks for too much at once; ask again when some of it has been answered"

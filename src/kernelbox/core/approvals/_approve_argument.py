@@ -21,14 +21,14 @@ NOT_ALLOWED = "the policy does not allow it, and no approve= was passed that cou
 
 
 def check_approve(approve: F) -> F:
-    """Returns a function that requests can be passed to; None stands for none. Raises InvalidInput."""
+    """Returns a function that takes requests, or None; raises InvalidInput."""
     if approve is not None and not callable(approve):
         raise InvalidInput("approve", approve, "use a function, which is called with each request")
     return approve
 
 
 def reason_for(verdict: object) -> str | None:
-    """Returns why a call is rejected, by what the application's function has returned for it."""
+    """Returns why a call is rejected, by the return value of the application's function."""
     if verdict is False or isinstance(verdict, str):
         return verdict or None
     return f"the function passed as approve= returned a {type(verdict).__name__}; only True accepts"

@@ -114,7 +114,7 @@ class ApprovalPolicy:
     def decide(
         self, server: str, tool: str, args: Mapping[str, object], *, remembered: bool = False
     ) -> tuple[Action | None, str]:
-        """Returns what to do with a call, and the reason for a rejection; None if the policy does not say."""
+        """Returns the action for a call, None if the policy has none, and the reason for a rejection."""
         found = {rule.action: rule for rule in reversed(self.rules) if rule.matches(server, tool, args)}
         if "deny" in found:
             return "deny", found["deny"].reason or "denied by the approval policy"

@@ -104,7 +104,7 @@ class PendingRequest(Handle):
 class ApprovalRequest(PendingRequest):
     """A tool call or shell command that waits for `accept()` or `reject()`; it has not run.
 
-    One that tests make for themselves has its answer passed to `respond`, True or False.
+    Tests can make their own requests: the answer is passed to `respond`, as True or False.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ def attempts(
 
 
 def check_attempts(on_error: object, max_attempts: object, default: int) -> int:
-    """Returns how many attempts are allowed, None and 0 stand for the default; raises InvalidInput."""
+    """Returns how many attempts are allowed; None and 0 mean the default. Raises InvalidInput."""
     if not callable(on_error):
         raise InvalidInput("on_error_fn", on_error, "use a function of a result and the number of the attempt")
     if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 0):

@@ -156,7 +156,7 @@ def read_output(kernel: KernelHandle, execution_id: str) -> str:
 
 
 def arrange(records: Iterable[LogRecord], is_cut: bool) -> CellLog:
-    """Returns the cells that the records of a log are about. Records that make no sense are left out."""
+    """Returns the cells that the records of a log describe. Records that make no sense are left out."""
     cells: deque[LoggedCell] = deque(maxlen=_MOST_CELLS)
     count = 0
     for record in records:

@@ -1,4 +1,4 @@
-"""Functions of the application that cells can call: what a kernel learns about them, and how a call is made.
+"""Functions of the application that cells can call: how they are described to a kernel, and how they are called.
 
 A kernel gets names, signatures and docstrings, and nothing of the functions themselves. A call comes back as an ask of
 the server `host`, so policies and approvals see it like any other. Values are JSON both ways.
@@ -145,7 +145,7 @@ def check_tools(tools: Tools | None) -> HostFunctions | None:
 
 
 def no_function(ask: Ask) -> Answer:
-    """Returns the answer to a call of a function that was passed to an earlier cell, or to none."""
+    """Returns the answer to a call of a function that was not passed to this cell."""
     return _failed(ask, LookupError(f"no function {ask.tool_name!r} was passed to this cell"))
 
 

@@ -104,6 +104,6 @@ def _bundle(item: OutputItem) -> dict[str, Any]:
 
 
 def _remark(cell_id: str, sentence: str) -> dict[str, Any]:
-    """Returns a Markdown cell with a sentence, in which nothing is markup: a cell may have chosen a part of it."""
+    """Returns a Markdown cell with a sentence, escaped because a cell may have written a part of it."""
     source = _MARKUP.sub(r"\\\g<0>", sentence)
     return {"cell_type": "markdown", "id": cell_id, "metadata": {}, "source": f"*{source}*"}

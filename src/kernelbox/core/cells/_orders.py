@@ -1,6 +1,6 @@
 """What both shells do for an execution: obey its orders, and conclude it when its kernel is gone.
 
-Nothing here waits for the kernel's next message: in that the shells differ.
+Nothing here waits for the kernel's next message, which each shell does in its own way.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import time
 
 from kernelbox.wire._results import OutputItem
 
-# How much of a cell's output is kept while it is being stopped, or while no task awaits it: the last events, and so
-# many characters of pictures and text.
+# The output that is kept of a cell that is being stopped, or that no task awaits: at most this many events, the last
+# ones, and characters of their pictures and text.
 _MISSED = 1000
 _MISSED_CHARACTERS = 64 * 1024 * 1024
 
@@ -86,7 +86,7 @@ def conclude_end(kernel: KernelHandle, connection: Connection, execution: Execut
 
 
 def find_cut(connection: Connection, execution: Execution) -> str:
-    """Returns why an execution gets no more messages although its kernel lives; an empty text if it may get more."""
+    """Returns why an execution gets no more messages although its kernel lives; "" if it may get more."""
     if connection.lacks_rest and connection.holder(execution.request.id) != "this":
         return "a cell has written half a message to its client's connection"
     return ""

@@ -183,9 +183,9 @@ class Launch:
     """What an engine needs to start the process of a kernel.
 
     `opening` is the read end of a pipe. If the opener closes it before it reports the end of the start, the process is
-    ended. `lifeline` shows the end of the kernel's owner, -1 for none. Kernels of the own engine run in `interpreter`,
-    all keepers of other engines in the host's. `disk_before` is the size of the working
-    directory in bytes, if a limit depends on it.
+    ended. `lifeline` shows the end of the kernel's owner; it is -1 without one. Kernels of our own engine run in
+    `interpreter`, and keepers of other engines in the host's. `disk_before` is the size of the working directory in
+    bytes, if a limit depends on it.
     """
 
     record: KernelRecord

@@ -35,7 +35,7 @@ KILL_PATIENCE = 5.0
 END_PATIENCE = 1.0
 
 # Why a process that refuses connections is ended.
-_CLOSED = "it accepts no connections any more: it became another program, or closed its socket"
+_CLOSED = "it no longer accepts connections: it became another program, or closed its socket"
 
 
 class LocalConnection(Owner):

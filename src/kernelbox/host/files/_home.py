@@ -87,7 +87,7 @@ class Home:
         self._patience = _SEALING_PATIENCE
 
     def steps_to(self, path: str) -> tuple[str, ...] | None:
-        """Returns the names that lead from here to a path: none if it is the home itself, None if it is elsewhere."""
+        """Returns the names that lead from the home to a path, () for the home itself; None if it is elsewhere."""
         if path == self.path:
             return ()
         inside = self.path.rstrip("/") + "/"

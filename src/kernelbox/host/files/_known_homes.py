@@ -1,7 +1,7 @@
 """The user's homes on this machine, beside the user's key: one small file for each, named by its path's hash.
 
-The list is a convenience. A home that cannot be written down works all the same, and what is listed is trusted only
-after its own seal is checked.
+The list is a convenience. A home that cannot be listed still works, and a listed one is trusted only after its own
+seal is checked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST_PATH = 4096
 
 
 def remember_home(key_file: str, path: str) -> None:
-    """Writes down that there is a home at a path."""
+    """Adds the path of a home to the list."""
     with suppress(OSError, StoreFailed):
         key = read_key(key_file)
         name = _name(path, key.secret)

@@ -1,4 +1,4 @@
-"""A directory that stays open between uses. Opening it again from the home on would be most of a short call's cost.
+"""A directory that stays open between uses. Opening it through the home would be most of the cost of a short call.
 
 It is opened again when its path leads elsewhere or nowhere, or when it or its home has become accessible to others.
 """

@@ -97,7 +97,7 @@ class Place(Owner):
         return f"/proc/self/fd/{self.fd}/{name}" if os.path.isdir("/proc/self/fd") else self.path_of(name)
 
     def listdir(self, most: int | None = None) -> list[str]:
-        """Returns the names of the entries, or of at most so many."""
+        """Returns the names of the entries; with `most`, of at most that many."""
         # Not by our own descriptor: threads and templates share its position, so each would see a part of the entries.
         fd = os.open(".", _DIRECTORY, dir_fd=self.fd)
         try:

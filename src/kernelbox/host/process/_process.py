@@ -112,7 +112,7 @@ class Process(Owner):
         return self._pidfd
 
     def signal(self, number: int) -> bool:
-        """Sends a signal; returns whether the process was there to get it."""
+        """Sends a signal; returns whether the process was still there."""
         try:
             if self.fileno() >= 0:
                 signal.pidfd_send_signal(self.fileno(), number)

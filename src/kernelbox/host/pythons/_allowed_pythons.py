@@ -61,7 +61,7 @@ class AllowedPythons:
 def allow_pythons(words: Mapping[str, str], packages: Sequence[str], cwd: str, *, sandboxed: bool) -> AllowedPythons:
     """Returns what an operator allows; raises InvalidInput or StartFailed for an interpreter that cannot be used.
 
-    `words` are what callers say, with what `find_python` looks for.
+    `words` maps what callers say to what `find_python` looks for.
     """
     if sandboxed and ANY in packages:
         raise InvalidInput(

@@ -174,7 +174,7 @@ def _read(executable: str, found: dict[str, Any]) -> Interpreter:
 
 
 def _stamps(interpreter: Interpreter) -> list[object]:
-    """Returns what changes if an environment is made again, or packages in it come and go."""
+    """Returns values that change if an environment is made again, or packages in it are installed or removed."""
     files = (interpreter.executable, os.path.join(interpreter.prefix, "pyvenv.cfg"), *interpreter.folders)
     return [_stamp(path) for path in files]
 

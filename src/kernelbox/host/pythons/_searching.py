@@ -30,9 +30,9 @@ _PROJECT_FILES = ("pyproject.toml", "uv.lock")
 
 
 def find_python(wanted: str, cwd: str) -> str:
-    """Returns the path of the interpreter that is asked for; raises InvalidInput if there is none.
+    """Returns the path of the requested interpreter; raises InvalidInput if there is none.
 
-    The project is looked for from the directory `cwd` upwards.
+    A project is looked for in the directory `cwd` and those above it.
     """
     if wanted == PROJECT:
         return _of_project(cwd)
@@ -52,7 +52,7 @@ def find_python(wanted: str, cwd: str) -> str:
 
 
 def is_meant(wanted: str, cwd: str, executable: str, version: str) -> bool:
-    """Tells whether what is asked for is a certain interpreter, even one that was deleted since it started."""
+    """Tells whether a request means a certain interpreter, even one that was deleted since it started."""
     if is_version(wanted):
         return _has_version(version, wanted)
     try:
@@ -144,7 +144,7 @@ def _of_version(wanted: str) -> str:
         try:
             version = ".".join(map(str, look_at(path)))
         except StartFailed:
-            continue  # a shim of pyenv may stand for a version that is not switched on
+            continue  # a shim of pyenv may be for a version that is not active
         if _has_version(version, wanted):
             return path
     allowed = f"no Python {wanted} was found; run `uv python install {wanted}`, or use the path of one"

@@ -35,7 +35,7 @@ _COMPLETE = "kernelbox.json"
 
 _LOCK = ".lock"
 
-# Of what an installer says when it fails, this many characters are quoted.
+# Characters of a failed installer's output that an error quotes.
 _LONGEST_REASON = 600
 
 
@@ -81,7 +81,7 @@ def cache_directory(configured: str) -> str:
 
 
 def list_environments(cache: str) -> list[CachedEnvironment]:
-    """Returns the environments in the cache, the one that was used last at the end."""
+    """Returns the environments in the cache; the one that was used last comes last."""
     folder = os.path.join(cache, _FOLDER)
     try:
         names = [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
@@ -172,7 +172,7 @@ def _make(directory: str, base: Interpreter, packages: Sequence[str], lock: int,
 
 
 def _commands(directory: str, python: str, wanted: list[str]) -> list[list[str]]:
-    """Returns the commands that make an environment: uv's, or those of venv and pip where there is no uv."""
+    """Returns the commands that make an environment: those of uv, or of venv and pip without uv."""
     inside, uv = os.path.join(directory, "bin", "python"), find_uv()
     if uv is None:
         quiet = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--no-color"]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # Bytes of what a cell had written but not sent: more than its keeper keeps.
 _MOST_WORDS = 3 * 1024 * 1024
 
-# Characters of a cause that are written: more than one has.
+# Characters of a cause that are written: no real cause has as many.
 _LONGEST_CAUSE = 2_000
 
 
@@ -60,7 +60,7 @@ def open_cells(place: Place) -> tuple[int, int]:
 
 
 def read_log(directory: KernelDirectory) -> tuple[list[LogRecord], bool]:
-    """Returns the records of a kernel's log, oldest first, and whether older ones are not kept any more."""
+    """Returns the records of a kernel's log, oldest first, and whether older ones have been dropped."""
     try:
         with directory.open() as place:
             files = [_head(place, name) for name in CELLS]

@@ -29,7 +29,7 @@ ROLLED_BACK = "rolled back to checkpoint "
 # The last reasons of a kernel are kept: it may have been rolled back again before a client asks about the first time.
 _MOST_REASONS = 8
 
-# Most notes are written before the process is gone. This is how long to wait for a note that comes from elsewhere.
+# Most notes are written before the process is gone. This is how long to wait for a note from another process.
 CAUSE_PATIENCE = 0.15
 
 # While the process is a zombie, its keeper is about to write the note. A keeper that takes longer is stuck.

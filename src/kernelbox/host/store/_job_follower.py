@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Json = bytes | bytearray
 
-# The names of files of events begin with this, and so does the head of each event. A number follows.
+# The names of files of events, and the heads of events, begin with this. A number follows.
 EVENTS = "events-"
 
 # Bytes to read at a time. A slow client must not fill the memory, and others are served in between.

@@ -51,7 +51,7 @@ _REWRITTEN = "its record was rewritten by another program than kernelbox"
 
 # Deaths that continue with a reason. The reason may quote paths and programs of the host.
 RESTART_FAILED = "its restart failed: "
-UNUSABLE = "its directory cannot be used any more: "
+UNUSABLE = "its directory can no longer be used: "
 
 
 def now() -> str:
@@ -189,7 +189,7 @@ class KernelRecord:
 def mark_rewritten(record: KernelRecord) -> KernelRecord:
     """Returns what can be trusted of a record that no host has written: its names, but nothing about its process.
 
-    The kernel counts as opened with an environment of its own, so a restart does not pass on the host's.
+    The kernel counts as opened with an environment of its own, so a restart does not give it the host's.
     """
     record.pid, record.start_time, record.boot_id = None, 0, ""
     record.status, record.death, record.lost, record.environment = "dead", _REWRITTEN, None, "given"

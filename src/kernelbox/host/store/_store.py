@@ -74,7 +74,7 @@ class Store:
         self._make_registry = registry
         self._made_registry: Registry | None = None
         self._slugs: dict[str, frozenset[str]] = {}
-        # Entries that the registry does not have yet. The first thread that gets its lock writes those of all.
+        # Entries that the registry does not have yet. The first thread that gets its lock writes all of them.
         self._unlisted: dict[str, Listed] = {}
         self._listing = Deferral(self._list_soon)
         stores.append(ref(self, stores.remove))

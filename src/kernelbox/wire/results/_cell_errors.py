@@ -1,4 +1,4 @@
-"""The errors that stand for a cell that did not succeed, and the base of all errors of kernelbox."""
+"""The errors for a cell that did not succeed, and the base of all errors of kernelbox."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Readable:
         """Returns the characters `start` to `end` of the whole text, also those that were cut; without `end`, the rest.
 
         They are read from the log of the kernel, which another process can do as well. Raises OutputNotKept if the log
-        does not have them any more. Positions count as in Python: negative ones from the end.
+        no longer has them. Positions count as in Python: negative ones from the end.
         """
         whole = (self.text or "") if self.kept is None else self.kept.read()
         return whole[start:end]

@@ -20,7 +20,7 @@ _LIBRARY_FRAME = re.compile(r"File (?![/~<])(?P<package>[^/:]+)\S*:\d+(, in .*)?
 # What was left out of a text that was longer than `output_char_limit`.
 _CUT_BEFORE = re.compile(r"\n\[… (?P<count>[\d,]+) characters cut …\]\n")
 
-# No line is cut below so many characters.
+# No line is cut to fewer characters.
 _SHORTEST_LINE = 120
 
 # A table that is cut to fewer characters says nothing; then the whole text is cut instead.
@@ -31,7 +31,7 @@ _LEAST = 100
 
 
 def shorten(text: str, budget: int, rest: str = "") -> str:
-    """Returns text with at most `budget` characters; what fits is returned as it is.
+    """Returns text with at most `budget` characters; text that fits is returned unchanged.
 
     Progress bars are shown as they end, repeated lines and frames of libraries are counted, long lines, tables and at
     last the whole text are cut in the middle. `rest` says where the whole text can be read.
@@ -134,7 +134,7 @@ def _cut_rows(rows: list[str], most: int) -> list[str]:
 
 
 def _count(rows: list[str], room: int) -> int:
-    """Returns how many rows fit into so many characters."""
+    """Returns how many rows fit into a number of characters."""
     for count, row in enumerate(rows):
         room -= len(row) + 1
         if room < 0:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """Sends a request to the kernel; with `patience`, waits so many seconds for the answer."""
+    """Sends a request to the kernel; with `patience`, waits that many seconds for the answer."""
 
     channel: Literal["shell", "control", "stdin"]
     kind: str

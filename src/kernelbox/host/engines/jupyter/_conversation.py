@@ -52,7 +52,7 @@ INTERRUPT_PATIENCE = 1.0
 # A kernel whose cell called `exit()` has this long to run its exit functions; it is Jupyter's shutdown_wait_time.
 EXIT_PATIENCE = 5.0
 
-# The request of Jupyter for each query of ours.
+# Jupyter's request for each of our queries.
 _QUERIES = {
     "complete": "complete",
     "inspect": "inspect",
@@ -138,7 +138,7 @@ class Conversation:
         return [Step.JOIN_QUEUE]
 
     def interrupt(self, message: Interrupt, *, now: float) -> list[Action]:
-        """Stops the cell `message.id`, or whatever the kernel runs if the id is empty."""
+        """Stops the cell `message.id`; with an empty id, any cell that the kernel runs."""
         cell = self._cell
         if self._stage == "ended":
             return []

@@ -120,7 +120,7 @@ class JupyterConnection(LocalConnection):
         if self.ended:
             return []
         if sys.is_finalizing():
-            self._end()  # nothing arrives any more
+            self._end()  # nothing more arrives
             return []
         self._queue.clear()
         self._take()
@@ -142,7 +142,7 @@ class JupyterConnection(LocalConnection):
         self.send(Interrupt(execution_id, harder=harder))
 
     def interrupt_holder(self) -> bool:
-        """Interrupts whatever the kernel runs. A Jupyter kernel does not say whether anything was interrupted."""
+        """Interrupts the cell that the kernel runs. A Jupyter kernel does not say whether it ran one."""
         self.interrupt("")
         return True
 

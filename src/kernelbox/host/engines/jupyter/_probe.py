@@ -1,8 +1,8 @@
 """A question to a Jupyter kernel. Its answer shows that the kernel has served all earlier requests.
 
 The kernel serves the requests of its shell channel in order, and publishes in order too. So when it has replied to a
-`kernel_info_request`, no earlier request runs any more. And when a publication about that request has arrived, all
-earlier publications have too. Either half can be lost. An interrupt between two requests can cost the reply. A new or
+`kernel_info_request`, no earlier request is still running. And when a publication about that request has arrived, so
+have all earlier publications. Either half can be lost. An interrupt between two requests can cost the reply. A new or
 slow subscription can miss the publication. Then the question is sent again.
 """
 

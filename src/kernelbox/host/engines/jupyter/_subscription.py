@@ -1,7 +1,7 @@
 """Receives the publications of a Jupyter kernel in a thread, and keeps a limited number of bytes for the reader.
 
 A kernel does not wait for its readers, and ZeroMQ limits messages, not bytes. So a thread takes messages at once, keeps
-so many bytes, and marks where it had to drop messages.
+a limited number of bytes, and marks where it dropped messages.
 
 When the interpreter ends (`sys.is_finalizing`), other threads no longer run, and one of them may hold the mutex. So
 nothing is read then.

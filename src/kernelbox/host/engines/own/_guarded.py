@@ -48,7 +48,7 @@ def require_guarded(spawned: Spawned, *, sandboxed: bool) -> None:
 def fetch_key(directory: KernelDirectory) -> bytes:
     """Asks the runner of a kernel for its key; b"" if it does not answer, and then no command can be approved.
 
-    The answer begins with the kernel's id. With the key of another runner, an approved command would run over there.
+    The answer begins with the kernel's id. With another runner's key, an approved command would run in its kernel.
     """
     key = b""
     try:
@@ -63,7 +63,7 @@ def fetch_key(directory: KernelDirectory) -> bytes:
 
 
 def _is_filtered(pid: int, filters: int) -> bool:
-    """Tells whether a process has so many filters of its own, and cannot get rid of them (PR_SET_NO_NEW_PRIVS)."""
+    """Tells whether a process has this many filters of its own, and cannot drop them (PR_SET_NO_NEW_PRIVS)."""
     try:
         status = read_status(pid)
         return (status.get("Seccomp"), status.get("NoNewPrivs")) == ("2", "1") and added_filters(status) >= filters

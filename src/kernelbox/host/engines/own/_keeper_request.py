@@ -116,7 +116,7 @@ class KeeperRequest:
 
     @property
     def _joins_groups(self) -> bool:
-        """Whether the copy belongs to other control groups than what it is a copy of."""
+        """Whether the copy has control groups of its own."""
         return not self.plan.checkpoint and self.plan.source.kernel_id != self.plan.record.kernel_id
 
     def _describe_owner(self, record: KernelRecord) -> dict[str, int]:

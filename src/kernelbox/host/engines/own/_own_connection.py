@@ -245,7 +245,7 @@ class OwnConnection(LocalConnection):
 
     def __del__(self) -> None:
         if hasattr(self, "_sock"):
-            self._sock.close()  # it was still in the pool when the interpreter ended
+            self._sock.close()  # the interpreter ended while it was in the pool
 
     def _end(self) -> list[Message]:
         self.ended = True

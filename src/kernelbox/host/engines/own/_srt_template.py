@@ -76,7 +76,7 @@ class InstalledSrt:
 
 
 def prepare_srt(launch: Launch) -> InstalledSrt:
-    """Finds srt and what it needs; raises StartFailed, which says what to do, if something is missing or too old.
+    """Finds srt and the programs it needs; raises StartFailed, with advice, if one is missing or too old.
 
     These programs run outside the sandbox, so programs that cells can write are not used.
     """

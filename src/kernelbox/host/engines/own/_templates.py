@@ -67,7 +67,7 @@ def _dismiss(runtime: Place, name: str) -> None:
     try:
         nudge, watch = dial(runtime, name), dial(runtime, name)
     except (ConnectionRefusedError, StoreFailed):
-        runtime.remove(name)  # no process listens there, or none that can be asked to end
+        runtime.remove(name)  # no process listens there that could be asked to end
         return
     with nudge, watch:
         process = process_behind(watch, name)
