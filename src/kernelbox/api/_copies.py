@@ -9,7 +9,7 @@ from kernelbox.api._kernel import Kernel
 from kernelbox.base._errors import InvalidInput
 from kernelbox.base._suggestions import suggest_arguments
 from kernelbox.core import _time_travel
-from kernelbox.core._arguments import check_key
+from kernelbox.core._arguments import key_of
 from kernelbox.core._options import NO_OPTIONS
 from kernelbox.host.store._checkpoint_files import Checkpoint
 from kernelbox.host.store._record import KernelRecord
@@ -45,7 +45,7 @@ def branch(
     `reseed` is False. Raises CannotCopy if something in the kernel cannot be copied.
     """
     here, wanted = kernels(), _time_travel.choose_names(name, names)
-    made = _time_travel.branch(here, _key(kernel), wanted, reseed=reseed, timeout=timeout)
+    made = _time_travel.branch(here, key_of(kernel), wanted, reseed=reseed, timeout=timeout)
     objects = [Kernel.of(here, record, NO_OPTIONS) for record in made]
     return objects[0] if name is not None else objects
 
@@ -58,12 +58,12 @@ def checkpoint(kernel: KernelRecord | str, label: str | None = None, *, timeout:
     many are kept; `evicted` in the checkpoint are those that were dropped for it. `timeout` and errors are those of
     `branch`.
     """
-    return _time_travel.checkpoint(kernels(), _key(kernel), label=label, timeout=timeout)
+    return _time_travel.checkpoint(kernels(), key_of(kernel), label=label, timeout=timeout)
 
 
 def checkpoints(kernel: KernelRecord | str) -> list[Checkpoint]:
     """Returns the checkpoints of a kernel, oldest first, with the memory that each has for itself."""
-    return _time_travel.checkpoints(kernels(), _key(kernel))
+    return _time_travel.checkpoints(kernels(), key_of(kernel))
 
 
 @suggest_arguments
@@ -74,7 +74,7 @@ def rollback(kernel: KernelRecord | str, to: Checkpoint | int | str | None = Non
     CheckpointNotFound.
     """
     here = kernels()
-    return Kernel.of(here, _time_travel.rollback(here, _key(kernel), to), NO_OPTIONS)
+    return Kernel.of(here, _time_travel.rollback(here, key_of(kernel), to), NO_OPTIONS)
 
 
 def drop(checkpoint: Checkpoint) -> bool:
@@ -92,8 +92,4 @@ def promote(kernel: KernelRecord | str, *, timeout: float | None = None) -> Kern
     `branch`.
     """
     here = kernels()
-    return Kernel.of(here, _time_travel.promote(here, _key(kernel), timeout=timeout), NO_OPTIONS)
-
-
-def _key(kernel: KernelRecord | str) -> str:
-    return kernel.kernel_id if isinstance(kernel, KernelRecord) else check_key(kernel)
+    return Kernel.of(here, _time_travel.promote(here, key_of(kernel), timeout=timeout), NO_OPTIONS)

@@ -9,7 +9,7 @@ from kernelbox.api._configured import kernels
 from kernelbox.base._errors import KernelNotFound
 from kernelbox.base._suggestions import suggest_arguments
 from kernelbox.core._arguments import check_name, check_switch
-from kernelbox.core._cell_options import cell_options
+from kernelbox.core._cell_options import cell_options, choose_tools
 from kernelbox.core._options import KernelOptions, choose_sandbox
 from kernelbox.core.approvals._approve_argument import NO_APPROVE, NOT_ALLOWED, check_approve
 from kernelbox.host.store._record import KernelRecord
@@ -250,12 +250,3 @@ class KernelObject(KernelRecord, Generic[Answerer]):
             functions=defaults.functions if tools is None else choose_tools(tools),
             host="ask" if asks else "accept",
         )
-
-
-def choose_tools(tools: Tools | None) -> HostFunctions | None:
-    """Returns the functions that cells may call; raises InvalidInput."""
-    if tools is None:
-        return None
-    from kernelbox.core.cells._host_functions import check_tools  # few kernels have any, and it is slow to import
-
-    return check_tools(tools)

@@ -7,8 +7,8 @@ import os
 from kernelbox.api._configured import kernels, kernels_of_all_homes, warn_on_loop
 from kernelbox.base._errors import KernelNotFound, StoreFailed
 from kernelbox.base._suggestions import suggest_arguments
-from kernelbox.core._arguments import check_key
-from kernelbox.core._cell_options import CellOptions, cell_options
+from kernelbox.core._arguments import key_of
+from kernelbox.core._cell_options import CellOptions, cell_options, choose_tools
 from kernelbox.core._options import NO_OPTIONS, KernelOptions, choose_sandbox
 from kernelbox.core.approvals._approve_argument import check_approve
 from kernelbox.host.store._record import KernelRecord
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kernelbox.core._options import Sandbox, SandboxLevel
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
-    from kernelbox.core.cells._host_functions import HostFunctions, Tools
+    from kernelbox.core.cells._host_functions import Tools
     from kernelbox.host.store._record import Lifetime
 
 
@@ -171,17 +171,17 @@ def _can_go_on(kernel: KernelRecord | str) -> bool:
 
 def interrupt(kernel: KernelRecord | str) -> bool:
     """Interrupts what a kernel is running; returns whether something was interrupted."""
-    return kernels().interrupt(_key(kernel))
+    return kernels().interrupt(key_of(kernel))
 
 
 def restart(kernel: KernelRecord | str) -> KernelRecord:
     """Starts a new process for a kernel, under the same name and id; its variables are lost."""
-    return kernels().restart(_key(kernel))
+    return kernels().restart(key_of(kernel))
 
 
 def destroy(name: KernelRecord | str) -> bool:
     """Ends a kernel, its children and its files; returns whether there was one. `name` may be a record or an id."""
-    return kernels().destroy(_key(name))
+    return kernels().destroy(key_of(name))
 
 
 @suggest_arguments
@@ -216,7 +216,7 @@ def _objects(here: Kernels) -> list[KernelRecord]:
 
 def status(kernel: KernelRecord | str) -> KernelRecord:
     """Returns what is known of a kernel now; raises KernelNotFound."""
-    return kernels().look(_key(kernel))
+    return kernels().look(key_of(kernel))
 
 
 @suggest_arguments
@@ -292,16 +292,6 @@ def _cell_options(
         budget=budget,
         policy=policy,
         shell="ask" if holds_commands(approve, policy) else "accept",
-        functions=None if tools is None else _choose_tools(tools),
+        functions=choose_tools(tools),
         host="accept" if approve is None else "ask",
     )
-
-
-def _choose_tools(tools: Tools) -> HostFunctions | None:
-    from kernelbox.api._kernel_object import choose_tools
-
-    return choose_tools(tools)
-
-
-def _key(kernel: KernelRecord | str) -> str:
-    return kernel.kernel_id if isinstance(kernel, KernelRecord) else check_key(kernel)

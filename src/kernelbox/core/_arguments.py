@@ -8,7 +8,7 @@ import sys
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.base._suggestions import did_you_mean
 from kernelbox.base._text import MAX_NAME, is_name
-from kernelbox.host.store._record import MAX_TAGS, are_tags
+from kernelbox.host.store._record import MAX_TAGS, KernelRecord, are_tags
 from kernelbox.wire._framing import MAX_TEXT, to_json
 
 TYPE_CHECKING = False
@@ -45,6 +45,11 @@ def check_key(key: object) -> str:
     if not isinstance(key, str):
         raise InvalidInput("the kernel", key, "use a KernelRecord, a name or an id")
     return check_name(key)
+
+
+def key_of(kernel: KernelRecord | str) -> str:
+    """Returns the key of a kernel that is given by its record, a name or an id."""
+    return kernel.kernel_id if isinstance(kernel, KernelRecord) else check_key(kernel)
 
 
 def check_code(code: object) -> str:

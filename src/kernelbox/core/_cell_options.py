@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.core.approvals._approval_gate import Habit
     from kernelbox.core.approvals._policy import ApprovalPolicy
-    from kernelbox.core.cells._host_functions import HostFunctions
+    from kernelbox.core.cells._host_functions import HostFunctions, Tools
     from kernelbox.host.files._home import Home
     from kernelbox.wire._messages import Language
     from kernelbox.wire._results import ExecutionResult
@@ -114,6 +114,15 @@ class CellOptions:
             payloads=self.person is not None,
             functions=[] if self.functions is None else self.functions.described,
         )
+
+
+def choose_tools(tools: Tools | None) -> HostFunctions | None:
+    """Returns the functions that cells may call; raises InvalidInput."""
+    if tools is None:
+        return None
+    from kernelbox.core.cells._host_functions import check_tools  # few cells have any, and it is slow to import
+
+    return check_tools(tools)
 
 
 def cell_options(
