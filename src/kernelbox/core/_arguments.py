@@ -103,10 +103,7 @@ def check_python(python: object) -> str | None:
     """Returns the requested interpreter as text, None if none is requested. Raises InvalidInput."""
     if python is None:
         return None
-    text = os.fspath(python) if isinstance(python, (str, os.PathLike)) else None
-    if isinstance(text, str) and text and "\0" not in text:
-        return text
-    raise InvalidInput("python", python, "use a path, an environment's directory, a version, or 'project'")
+    return path_text("python", python, "use a path, an environment's directory, a version, or 'project'")
 
 
 def check_kernel_type(kernel_type: object) -> str | None:
@@ -196,14 +193,20 @@ def check_directory(cwd: str | os.PathLike[str] | None) -> str:
     raise InvalidInput("cwd", str(cwd), "there is no such directory")
 
 
-def check_path(what: str, path: object) -> str:
-    """Returns an absolute path, whether or not it exists."""
+def path_text(what: str, path: object, allowed: str) -> str:
+    """Returns a path as text; raises InvalidInput for anything else."""
     try:
-        text = os.fspath(path)  # type: ignore[call-overload]  # a TypeError is what it raises
+        text = os.fspath(path)  # type: ignore[call-overload]  # it raises TypeError
     except TypeError:
         text = None
     if not isinstance(text, str) or not text or "\0" in text:
-        raise InvalidInput(what, path, "use a path, as a string or a Path")
+        raise InvalidInput(what, path, allowed)
+    return text
+
+
+def check_path(what: str, path: object) -> str:
+    """Returns an absolute path, whether or not it exists."""
+    text = path_text(what, path, "use a path, as a string or a Path")
     try:
         return os.path.abspath(text)
     except FileNotFoundError as exc:

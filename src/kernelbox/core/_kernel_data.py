@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass
 
 from kernelbox.base._errors import InvalidInput, KernelBoxError
+from kernelbox.core._arguments import path_text
 from kernelbox.data._values_as_bytes import NotTransferable, decode_value, encode_value
 
 TYPE_CHECKING = False
@@ -150,13 +151,7 @@ def check_variable(name: object) -> str:
 
 def check_file_path(path: object) -> str:
     """Returns a path in a kernel's view; raises InvalidInput."""
-    try:
-        text = os.fspath(path)  # type: ignore[call-overload]  # a TypeError is what it raises
-    except TypeError:
-        text = None
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise InvalidInput("path", path, "use the path of a file as the kernel sees it")
-    return text
+    return path_text("path", path, "use the path of a file as the kernel sees it")
 
 
 def _move(
