@@ -37,7 +37,7 @@ OUTPUT_CHARACTERS = 10_000
 # a running cell uses a few times this many bytes.
 EXECUTOR_CHARACTERS = 20_000_000
 
-# For MCP, whose clients get a few thousand characters (mcp/_results.py) and can read the rest.
+# For MCP, whose clients get a few thousand characters (mcp/toolsets/_tool_results.py) and can read the rest.
 TOOL_CALL_CHARACTERS = 1_000_000
 
 
