@@ -54,7 +54,7 @@ class CodeRun:
 
 
 def set_variables(envs: dict[str, str | None]) -> str:
-    """Returns code that sets variables of the environment, None for none; its value is what they were."""
+    """Returns code that sets variables of the environment, or removes them for None; its value is the old ones."""
     change = "[e.pop(n, None) if v is None else e.__setitem__(n, v) for n, v in new.items()]"
     return f"(lambda e, new: ({{n: e.get(n) for n in new}}, {change})[0])(__import__('os').environ, {envs!r})"
 

@@ -84,7 +84,7 @@ class KernelClient(Handle):
         return self._require_link().kernel_id
 
     async def connect(self, retries: int = 10, retry_interval: float = 1.0) -> None:
-        """Opens a kernel and connects to it; raises RuntimeError if it cannot, after so many tries."""
+        """Opens a kernel and connects to it; raises RuntimeError after too many failed tries."""
         async with self._connecting:
             if self._link is not None:
                 raise RuntimeError("the client is connected already; disconnect() first, or reset() for a clean kernel")

@@ -11,7 +11,7 @@ keep_builtins(globals())
 
 
 class Descriptors:
-    """Open descriptors, each under a name. It owns them: what is not taken from it is closed with it."""
+    """Open descriptors, each under a name. It owns them, and closes those that were not taken from it."""
 
     def __init__(self, opened: Mapping[str, int] | None = None) -> None:
         self._numbers = dict(opened or {})

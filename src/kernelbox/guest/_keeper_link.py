@@ -60,7 +60,7 @@ def send_packet(link: int, message: Message, fds: list[int] | None = None) -> No
 
 
 def receive_packet(link: int, *, wait: bool = True, peek: bool = False) -> Received | None:
-    """Returns the next message; None if the other end is closed. Raises OSError, also for what is not a message.
+    """Returns the next message; None if the other end is closed. Raises OSError, also for bytes that are not one.
 
     With `peek` the message stays there to be received again, and the descriptors are copies.
     """

@@ -157,7 +157,7 @@ def _identifier(text: str) -> str:
 
 
 def _singular(word: str) -> str:
-    """Returns the singular of a plural, or an empty text for other words."""
+    """Returns the singular of a plural, "" for other words."""
     if word in _SINGULARS or len(word) < 3 or word.endswith(_NOT_PLURAL):
         return _SINGULARS.get(word, "")
     if len(word) == 4 and word.endswith("ies"):

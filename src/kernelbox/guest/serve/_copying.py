@@ -93,7 +93,7 @@ class _Survey:
 
 
 class Copies:
-    """Makes copies of this process. `under_way` says that a fork is one of ours, and not a cell's."""
+    """Makes copies of this process. `under_way` says that we make a fork, and not a cell."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

@@ -38,8 +38,8 @@ keep_builtins(globals())
 # A reader sees text this soon.
 REST = 0.02
 
-# While programs run the pipes are read as they fill, up to so many times within a REST: what writes more than that in
-# small pieces would spend our time, and the reader's.
+# While programs run the pipes are read as they fill, up to this many times within a REST: a program that writes more
+# often, in small pieces, would waste our time and the reader's.
 _EAGER_READS = 100
 
 # How often a kernel without requests makes sure that a client could still reach it.

@@ -147,7 +147,7 @@ def _check_removal(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _check_change(event: str, args: tuple[Any, ...]) -> None:
-    """Refuses changes to what is ours; the events that tell of a directory's descriptor tell of it last."""
+    """Refuses changes to our files; the last argument of some events is the descriptor of a directory."""
     if not issubclass(type(args[0]), int):
         fd = args[-1] if event in _WITH_DESCRIPTOR else -1
         _check_source(_from_descriptor(_exact_path(args[0]), fd))

@@ -25,7 +25,7 @@ from kernelbox.wire._layout import LOG, STATE
 # Seconds between two looks: a process can fill some hundred megabytes in this time, or fork a few dozen times.
 LOOK_EVERY = 0.05
 
-# An idle kernel, in which threads of earlier cells may run nevertheless, is looked at every so many times.
+# An idle kernel, in which threads of earlier cells may still run, is looked at once in this many times.
 _IDLE_LOOKS = 8
 
 # A look may take this part of the time at the most: there are other kernels to keep.

@@ -22,7 +22,7 @@ _SMALL = "size=64k,nr_inodes=4k"
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"}
 
-# What tells of the whole system: names of keys, and where the Linux kernel has what in memory. Most is the superuser's.
+# Files about the whole system: names of keys, addresses in the Linux kernel's memory. Most are the superuser's.
 _TELLING = (
     *("keys", "key-users", "kcore", "kpagecount", "kpageflags", "kpagecgroup"),
     *("slabinfo", "vmallocinfo", "pagetypeinfo", "timer_list", "sched_debug", "latency_stats"),

@@ -77,7 +77,7 @@ def fit(text: str, outputs: Outputs, budget: int) -> str:
 
 
 def describe_changes(changed: dict[str, list[str]] | None, most: int = _LONGEST_LINE) -> str:
-    """Returns what a cell changed, on one line of so many characters; nothing if it changed nothing."""
+    """Returns what a cell changed, on one line with a limit; nothing if it changed nothing."""
     if not changed:
         return ""
     words = [f"{kind} {', '.join(names)}" for kind, names in changed.items() if names]
@@ -87,7 +87,7 @@ def describe_changes(changed: dict[str, list[str]] | None, most: int = _LONGEST_
 
 
 def list_pictures(images: list[str], most: int, *, paths: bool) -> str:
-    """Returns the files of pictures, with `paths`, and of how many nothing is sent, within so many characters."""
+    """Returns the files of pictures, with `paths`, and how many were left out, within a limit of characters."""
     named = [f"- [{os.path.basename(path)}]({path})" for path in images[:_MOST_LINKS]] if paths else []
     while named and len("\n".join(named)) > most - _SIZE_OF_REST:
         named.pop()

@@ -255,7 +255,7 @@ class FrontEndChannels:
         return exchange.reply(await query(await self._reached.find(), what, args, timeout=None))
 
     async def _describe_kernel(self) -> dict[str, Any]:
-        """Returns what the kernel says about itself; a kernel that is gone is described like one of ours."""
+        """Returns what the kernel says about itself; a kernel that is gone is described as one of kernelbox's own."""
         version = self._rules.version
         try:
             kernel = await self._reached.find()

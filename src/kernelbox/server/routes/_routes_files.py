@@ -130,7 +130,7 @@ def _no_picture(name: str) -> RequestRefused:
 
 
 async def _found(function: Any, path: str, *args: Any) -> Any:
-    """Calls what looks at a path; what is not there is 404, and a path that cannot be used 422."""
+    """Calls a function that looks at a path; a missing file is a 404, and an unusable path a 422."""
     try:
         return await in_thread(function, path, *args)
     except InvalidInput as exc:

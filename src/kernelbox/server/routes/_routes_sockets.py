@@ -25,7 +25,7 @@ router = APIRouter()
 
 Model = TypeVar("Model", bound=BaseModel)
 
-# Seconds that a client has to say what it wants run.
+# Seconds that a client has to send its request.
 _FIRST_MESSAGE = 30.0
 
 
@@ -85,7 +85,7 @@ async def _first_message(socket: WebSocket) -> dict[str, object]:
 
 
 async def _converse(socket: WebSocket, job_id: str, after: int) -> None:
-    """Sends the events of a job until the last, and takes what the client has to say meanwhile."""
+    """Sends the events of a job until the last, and receives the answers of the client meanwhile."""
     sending = asyncio.ensure_future(send_events(socket, state_of(socket).jobs.events(job_id, after)))
     taking = asyncio.ensure_future(_take_messages(socket, job_id))
     try:
