@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from kernelbox.api._job import Job
-    from kernelbox.api._kernel_files import Files
     from kernelbox.core._arguments import LanguageName
     from kernelbox.core._executor_values import ToolEvent, Variable
+    from kernelbox.core._kernel_data import Files
     from kernelbox.core._kernels import Kernels
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
@@ -287,7 +287,7 @@ class Kernel(KernelObject["Approve"]):
     @property
     def files(self) -> Files:
         """The files that the kernel sees, to read, write, list, move and remove."""
-        from kernelbox.api._kernel_files import Files
+        from kernelbox.core._kernel_data import Files
 
         return Files(self._handle)
 

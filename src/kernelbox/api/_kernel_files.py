@@ -1,72 +1,24 @@
-"""The files of a kernel, as the kernel sees them: in a sandbox that is another view than the caller's."""
+"""The files of a kernel for code on an event loop; `core/_kernel_data.py` has those for code that blocks."""
 
 from __future__ import annotations
 
 import os
 
 from kernelbox.base._owning import Handle
-from kernelbox.core import _kernel_data as data
-from kernelbox.core._kernel_data import check_file_path
+from kernelbox.core._kernel_data import Files
 from kernelbox.shells._asyncio_connection import in_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable
     from typing import IO
 
     from kernelbox.core._kernel_data import FileInfo
     from kernelbox.core._kernel_handle import KernelHandle
 
 
-class Files(Handle):
-    """Reads and writes files of any size, in pieces. Relative paths are those of the kernel's working directory."""
-
-    def __init__(self, find: Callable[[], KernelHandle]) -> None:
-        self._find = find
-
-    def write(self, path: str | os.PathLike[str], content: bytes | str | IO[bytes] | Iterable[bytes]) -> int:
-        """Writes a file and returns its size. Its old content stays until the new one is complete."""
-        return data.write_file(self._find(), check_file_path(path), content)
-
-    def read(self, path: str | os.PathLike[str]) -> bytes:
-        """Returns what is in a file."""
-        return b"".join(self.stream(path))
-
-    def stream(self, path: str | os.PathLike[str]) -> Iterator[bytes]:
-        """Yields a file in pieces of a few megabytes."""
-        return data.read_file(self._find(), check_file_path(path))
-
-    def list(self, path: str | os.PathLike[str] = ".") -> list[FileInfo]:
-        """Returns what is in a directory, by name."""
-        return data.list_files(self._find(), check_file_path(path))
-
-    def info(self, path: str | os.PathLike[str]) -> FileInfo:
-        """Returns what is known about a file or directory; raises FileNotFoundError."""
-        return data.file_info(self._find(), check_file_path(path))
-
-    def exists(self, path: str | os.PathLike[str]) -> bool:
-        """Tells whether there is a file or directory."""
-        try:
-            self.info(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return True
-
-    def make_dir(self, path: str | os.PathLike[str]) -> bool:
-        """Makes a directory and those above it; returns whether it is new."""
-        return data.make_dir(self._find(), check_file_path(path))
-
-    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
-        """Moves a file or directory; a file that is in its new place is replaced."""
-        data.rename_file(self._find(), check_file_path(path), check_file_path(new_path))
-
-    def remove(self, path: str | os.PathLike[str], *, recursive: bool = False) -> None:
-        """Removes a file or an empty directory; with `recursive`, also what is in a directory."""
-        data.remove_file(self._find(), check_file_path(path), recursive=recursive)
-
-
 class AsyncFiles(Handle):
-    """The same for event loops."""
+    """Reads and writes files of any size, in pieces. Relative paths are those of the kernel's working directory."""
 
     def __init__(self, find: Callable[[], KernelHandle]) -> None:
         self._files = Files(find)
@@ -102,7 +54,7 @@ class AsyncFiles(Handle):
         return await in_thread(self._files.make_dir, path)
 
     async def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
-        """Moves a file or directory; a file that is in its new place is replaced."""
+        """Moves a file or directory; replaces a file at the new path."""
         await in_thread(self._files.rename, path, new_path)
 
     async def remove(self, path: str | os.PathLike[str], *, recursive: bool = False) -> None:

@@ -11,12 +11,13 @@ import os
 from dataclasses import dataclass
 
 from kernelbox.base._errors import InvalidInput, KernelBoxError
+from kernelbox.base._owning import Handle
 from kernelbox.core._arguments import path_text
 from kernelbox.data._values_as_bytes import NotTransferable, decode_value, encode_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import IO, Any
 
     from kernelbox.core._kernel_handle import KernelHandle
@@ -83,7 +84,63 @@ def set_value(kernel: KernelHandle, name: str, value: object) -> None:
             return
 
 
-def read_file(kernel: KernelHandle, path: str) -> Iterator[bytes]:
+class Files(Handle):
+    """Reads and writes files of any size, in pieces. Relative paths are those of the kernel's working directory."""
+
+    def __init__(self, find: Callable[[], KernelHandle]) -> None:
+        self._find = find
+
+    def write(self, path: str | os.PathLike[str], content: bytes | str | IO[bytes] | Iterable[bytes]) -> int:
+        """Writes a file and returns its size. Its old content stays until the new one is complete."""
+        return _write_file(self._find(), check_file_path(path), content)
+
+    def read(self, path: str | os.PathLike[str]) -> bytes:
+        """Returns what is in a file."""
+        return b"".join(self.stream(path))
+
+    def stream(self, path: str | os.PathLike[str]) -> Iterator[bytes]:
+        """Yields a file in pieces of a few megabytes."""
+        return _read_file(self._find(), check_file_path(path))
+
+    def list(self, path: str | os.PathLike[str] = ".") -> list[FileInfo]:
+        """Returns what is in a directory, by name."""
+        return _read_infos(*self._do("list_files", path))
+
+    def info(self, path: str | os.PathLike[str]) -> FileInfo:
+        """Returns what is known about a file or directory; raises FileNotFoundError."""
+        kernel, content = self._do("file_info", path)
+        found = _read_infos(kernel, content)
+        if len(found) != 1:
+            raise _forged(kernel)
+        return found[0]
+
+    def exists(self, path: str | os.PathLike[str]) -> bool:
+        """Tells whether there is a file or directory."""
+        try:
+            self.info(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def make_dir(self, path: str | os.PathLike[str]) -> bool:
+        """Makes a directory and those above it; returns whether it is new."""
+        return bool(self._do("make_dir", path)[1].get("made"))
+
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
+        """Moves a file or directory; replaces a file at the new path."""
+        self._do("rename_file", path, new_path=check_file_path(new_path))
+
+    def remove(self, path: str | os.PathLike[str], *, recursive: bool = False) -> None:
+        """Removes a file or an empty directory; with `recursive`, also what is in a directory."""
+        self._do("remove_file", path, recursive=recursive)
+
+    def _do(self, what: str, path: str | os.PathLike[str], **more: object) -> tuple[KernelHandle, dict[str, Any]]:
+        """Makes a request about a path; returns the kernel and its answer."""
+        kernel, text = self._find(), check_file_path(path)
+        return kernel, _move(kernel, what, {"path": text, **more}, about=text)[0]
+
+
+def _read_file(kernel: KernelHandle, path: str) -> Iterator[bytes]:
     """Yields a file of the kernel's view in pieces."""
     offset = 0
     while piece := _move(kernel, "read_file", {"path": path, "offset": offset}, about=path)[1]:
@@ -91,7 +148,7 @@ def read_file(kernel: KernelHandle, path: str) -> Iterator[bytes]:
         offset += len(piece)
 
 
-def write_file(kernel: KernelHandle, path: str, data: bytes | str | IO[bytes] | Iterable[bytes]) -> int:
+def _write_file(kernel: KernelHandle, path: str, data: bytes | str | IO[bytes] | Iterable[bytes]) -> int:
     """Writes a file of the kernel's view; returns its size. Until it is complete its old content stays."""
     told: dict[str, object] = {"path": path, "token": os.urandom(8).hex()}
     offset = 0
@@ -110,34 +167,6 @@ def write_file(kernel: KernelHandle, path: str, data: bytes | str | IO[bytes] | 
         with contextlib.suppress(KernelBoxError):  # the first failure is raised, not this one
             kernel.ask("drop_file", told)
         raise
-
-
-def list_files(kernel: KernelHandle, path: str) -> list[FileInfo]:
-    """Returns what is in a directory of the kernel's view, by name."""
-    return _read_files(kernel, _move(kernel, "list_files", {"path": path}, about=path)[0])
-
-
-def file_info(kernel: KernelHandle, path: str) -> FileInfo:
-    """Returns what is known about a file or directory of the kernel's view; links are followed."""
-    found = _read_files(kernel, _move(kernel, "file_info", {"path": path}, about=path)[0])
-    if len(found) != 1:
-        raise _forged(kernel)
-    return found[0]
-
-
-def remove_file(kernel: KernelHandle, path: str, *, recursive: bool) -> None:
-    """Removes a file or a directory of the kernel's view; one that is not empty only if `recursive`."""
-    _move(kernel, "remove_file", {"path": path, "recursive": recursive}, about=path)
-
-
-def rename_file(kernel: KernelHandle, path: str, new_path: str) -> None:
-    """Moves a file or directory within the kernel's view; replaces a file at the new path."""
-    _move(kernel, "rename_file", {"path": path, "new_path": new_path}, about=path)
-
-
-def make_dir(kernel: KernelHandle, path: str) -> bool:
-    """Makes a directory of the kernel's view and those above it; returns whether it is new."""
-    return bool(_move(kernel, "make_dir", {"path": path}, about=path)[0].get("made"))
 
 
 def check_variable(name: object) -> str:
@@ -168,7 +197,7 @@ def _move(
     raise KernelBoxError(f"kernel {kernel.name!r}, {about!r}: {ename}: {evalue}")
 
 
-def _read_files(kernel: KernelHandle, content: dict[str, Any]) -> list[FileInfo]:
+def _read_infos(kernel: KernelHandle, content: dict[str, Any]) -> list[FileInfo]:
     listed: Any = content.get("files")
     try:
         return [FileInfo(str(name), int(size), bool(is_dir), float(time)) for name, size, is_dir, time in listed]

@@ -7,10 +7,10 @@ import sys
 import time
 
 from kernelbox.api._configured import kernels
-from kernelbox.api._kernel_files import Files
 from kernelbox.cli.terminal._output import emit
 from kernelbox.cli.terminal._tables import ago, print_table
 from kernelbox.core._executor_values import read_variables
+from kernelbox.core._kernel_data import Files
 from kernelbox.host.store._record import parse_time
 
 TYPE_CHECKING = False
