@@ -121,9 +121,15 @@ def _parent(pid: int) -> int | None:
 
 
 def _read_stat(pid: int) -> list[bytes]:
-    """Returns the fields of /proc/pid/stat (proc(5)) after the name, from the state on."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()
+    """Returns the fields of /proc/pid/stat (proc(5)) after the name, from the state on.
+
+    A keeper asks this of every kernel each second. A file object would take twice as long.
+    """
+    fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    try:
+        return os.read(fd, 4096).rpartition(b")")[2].split()
+    finally:
+        os.close(fd)
 
 
 def _walk(pid: int | str) -> Iterator[int]:
