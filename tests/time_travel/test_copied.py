@@ -144,6 +144,17 @@ def test_an_open_file_has_a_position_of_its_own_in_each_copy(here: KernelRecord,
         assert value(here, "file.readline()") == r"b'1\n'"
 
 
+@pytest.mark.parametrize("kind", ["TemporaryFile()", "NamedTemporaryFile()", "SpooledTemporaryFile(1)"])
+def test_a_temporary_file_is_open_in_each_copy(here: KernelRecord, kind: str) -> None:
+    run(here, f"import tempfile; file = tempfile.{kind}; _ = file.write(b'abc'); _ = file.seek(1)")
+    checkpoint(here)
+    copy = branch(here, "copy")
+    assert value(here, "file.read()") == "b'bc'"
+    assert value(copy, "file.read()") == "b'bc'"
+    rollback(here)
+    assert value(here, "file.read()") == "b'bc'"
+
+
 def test_objects_are_looked_at_for_unwritten_text_only_if_a_file_is_open_for_writing(here: KernelRecord) -> None:
     run(here, "import gc\nlooks = []\ngc.get_objects = lambda: looks.append('a look') or []")
     checkpoint(here)

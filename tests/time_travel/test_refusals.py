@@ -26,6 +26,10 @@ OBSTACLES = {
         "import sqlite3; c = sqlite3.connect('t.db'); c.execute('create table t (x)'); c.commit()",
         "t.db is open; close its connections",
     ),
+    "a file that may not be opened again": (
+        "import ctypes, os; f = open('f', 'w'); os.chmod('f', 0); ctypes.CDLL(None).setfsuid(65534)",
+        "f could not be opened again (Permission denied); close it",
+    ),
 }
 
 # Puts a device where those of GPUs are. Only this kernel sees it, in a file system of its own.

@@ -27,8 +27,9 @@ _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel")
 _SQLITE = b"SQLite format 3\0"
 _OF_SQLITE = ("-wal", "-shm", "-journal")
 
-# The flags of a file that matter only when it is opened.
-_ONCE = os.O_CREAT | os.O_EXCL | os.O_TRUNC
+# The flags of a file that matter only when it is opened. `tempfile` opens with the last two, which stay among the
+# flags of the open file: with them /proc/self/fd/N would not be followed.
+_ONCE = os.O_CREAT | os.O_EXCL | os.O_TRUNC | os.O_NOFOLLOW | getattr(os, "O_TMPFILE", 0)
 
 _STREAM, _DATAGRAM = _socket.SOCK_STREAM, _socket.SOCK_DGRAM
 _SO_ACCEPTCONN = 30  # of asm-generic/socket.h
@@ -76,6 +77,12 @@ class UserFiles:
             if _is_database(fd, target, flags):
                 self.reasons.append(f"the SQLite database {target} is open; close its connections")
                 return
+            try:
+                os.close(_open_file(fd, flags))
+            except OSError as exc:
+                why = f"the file {target} could not be opened again ({exc.strerror}); close it"
+                self.reasons.append(why)
+                return
             kind, position = "file", os.lseek(fd, 0, os.SEEK_CUR)
         elif stat.S_ISDIR(mode) or stat.S_ISCHR(mode):
             return
@@ -119,7 +126,7 @@ class UserFiles:
     def _open_again(self, each: _Opened) -> int:
         match each.kind:
             case "file":
-                fd = os.open(f"/proc/self/fd/{each.fd}", each.flags & ~_ONCE | os.O_CLOEXEC)
+                fd = _open_file(each.fd, each.flags)
                 os.lseek(fd, each.position, os.SEEK_SET)
                 return fd
             case "epoll":
@@ -132,6 +139,11 @@ class UserFiles:
                 fd = _dead_end(_STREAM)
         os.set_blocking(fd, not each.flags & os.O_NONBLOCK)
         return fd
+
+
+def _open_file(fd: int, flags: int) -> int:
+    """Opens a regular file again, also one that has no name any more."""
+    return os.open(f"/proc/self/fd/{fd}", flags & ~_ONCE | os.O_CLOEXEC)
 
 
 def _identify_files(fds: set[int]) -> set[tuple[int, int]]:
