@@ -12,7 +12,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernelbox.guest._descriptors import Descriptors, put_behind
+from kernelbox.guest._descriptors import Descriptors, close, put_behind
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._keeper_link import make_link, receive_packet, send_packet
 from kernelbox.guest._process_title import show_checkpoint, show_kernel, show_role
@@ -40,6 +40,8 @@ from kernelbox.wire._layout import PROFILE
 from kernelbox.wire._messages import Adopt, Adopted, Copy, Measure, Thaw
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernelbox.guest.programs._bash import Bash
     from kernelbox.guest.shell._shell import ZMQInteractiveShell
 
@@ -100,14 +102,14 @@ class Copies:
         self.under_way = False
 
     def make(self, request: Copy) -> dict[str, Any] | None:
-        """Makes copies of the kernel, and returns the answer to the request; None in a copy, which answers none."""
-        self._parts.io.stop()
+        """Makes copies of the kernel, and returns the answer to the request; None in a copy, which answers none.
+
+        The kernel's own threads are stopped meanwhile.
+        """
         try:
             return self._make(request)
         except Exception as exc:  # noqa: BLE001  # bash does not answer, or too much is open: the kernel goes on
             return {"status": "failed", "reason": f"{type(exc).__name__}: {exc}"}
-        finally:
-            self._parts.io.start()
 
     def _make(self, request: Copy) -> dict[str, Any] | None:
         parts = self._parts
@@ -119,32 +121,48 @@ class Copies:
         parts.outbox.settle()
         files.flush()
         freeze()
-        for token in request.tokens:
-            if (failure := self._fork(lambda apart, token=token: self._become(token, request, survey, apart))) is None:
+        begun, failures = list[int](), list[str]()
+        for token in request.tokens:  # all are forked before one is waited for: they settle beside each other
+            try:
+                waits = self._begin(lambda apart, token=token: self._become(token, request, survey, apart), begun)
+            except OSError as exc:
+                failures.append(f"fork failed: {exc}")
+                break
+            if waits is None:
                 return None
-            if failure:
-                return {"status": "failed", "reason": failure}
+            begun.append(waits)
+        failures += filter(None, map(_await_apart, begun))
+        if failures:
+            return {"status": "failed", "reason": failures[0]}
         return {"status": "ok", "execution_count": parts.shell.execution_count - 1}
 
     def _fork(self, become: Any) -> str | None:
+        """Forks a copy. Returns None in the copy, and in the original why there is no copy, "" if there is one."""
+        try:
+            waits = self._begin(become)
+        except OSError as exc:
+            return f"fork failed: {exc}"
+        return None if waits is None else _await_apart(waits)
+
+    def _begin(self, become: Any, others: Sequence[int] = ()) -> int | None:
         """Forks a copy, which calls `become` with the descriptor on which it reports that nothing is shared any more.
-        Returns None in the copy, and in the original why there is no copy, "" if there is one."""
+
+        Returns None in the copy, and in the original where that report arrives. `others` are where those of other
+        copies do. Raises OSError.
+        """
         waits, apart = os.pipe()
         self.under_way = True
         try:
             is_copy = fork_sibling(twice=self._parts.identity.is_sandboxed or not is_alone())
-        except OSError as exc:
-            os.close(waits)
-            os.close(apart)
-            return f"fork failed: {exc}"
+        except OSError:
+            close(waits, apart)
+            raise
         finally:
             self.under_way = False
         if not is_copy:
             os.close(apart)
-            said = b"".join(iter(lambda: os.read(waits, 1024), b""))
-            os.close(waits)
-            return "" if said == _APART else said.decode("utf-8", "replace") or "the copy ended at once"
-        os.close(waits)
+            return waits
+        close(waits, *others)
         try:
             become(apart)
         except BaseException as exc:  # noqa: BLE001  # half a copy must not run on as if it were the original
@@ -275,6 +293,14 @@ class Copies:
     def _say_apart(self, apart: int) -> None:
         os.write(apart, _APART)
         os.close(apart)
+
+
+def _await_apart(waits: int) -> str:
+    """Waits until a copy and its original share nothing that would disturb one of them; returns why there is no copy,
+    "" if there is one."""
+    said = b"".join(iter(lambda: os.read(waits, 1024), b""))
+    os.close(waits)
+    return "" if said == _APART else said.decode("utf-8", "replace") or "the copy ended at once"
 
 
 def _let_measure(fds: list[int]) -> None:

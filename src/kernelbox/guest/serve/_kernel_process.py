@@ -355,11 +355,13 @@ class KernelProcess:
             self.outbox.reply(peer, Reply(query.id, content))
 
     def _copy(self, peer: Peer, request: Copy) -> None:
-        answer: dict[str, Any] | None = {"status": "refused", "reasons": [_GUARDED]}
-        if self._copies is not None:
+        if self._copies is None:
+            self.outbox.reply(peer, Reply(request.id, {"status": "refused", "reasons": [_GUARDED]}))
+            return
+        with self.quiesced():
             answer = self._copies.make(request)
-        if answer is not None:
-            self.outbox.reply(peer, Reply(request.id, answer))
+            if answer is not None:  # before the threads start again: the host waits
+                self.outbox.reply(peer, Reply(request.id, answer))
 
     @contextlib.contextmanager
     def quiesced(self) -> Any:
