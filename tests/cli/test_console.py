@@ -12,7 +12,18 @@ import pytest
 from tests.support.cells import Running
 from tests.support.command_line import CTRL_C, CTRL_D, KERNELBOX, TAB, Terminal, fail
 
-from kernelbox import destroy, execute, get_or_create, interrupt, restart, status
+from kernelbox import (
+    branch,
+    checkpoint,
+    destroy,
+    execute,
+    get_or_create,
+    interrupt,
+    promote,
+    restart,
+    rollback,
+    status,
+)
 
 
 @pytest.fixture
@@ -140,15 +151,27 @@ def test_the_shell_of_the_kernel_is_one_word_away_and_keeps_its_state(terminal: 
     terminal.expect("Out.1.: 2")
 
 
-@pytest.mark.parametrize("end", ["restart", "death", "destruction"])
+@pytest.mark.parametrize("end", ["restart", "rollback", "promotion", "death", "destruction"])
 def test_the_prompt_says_what_happens_to_the_kernel_elsewhere(terminal: Terminal, end: str) -> None:
     if end == "restart":
         restart("demo")
         terminal.expect("was restarted elsewhere; its variables are lost")
         terminal.wait_for_prompt(1)
+    elif end == "rollback":
+        checkpoint("demo")
+        rollback("demo")
+        terminal.expect("was set back to checkpoint 1 elsewhere")
+        os.kill(status("demo").pid or 0, signal.SIGKILL)
+        terminal.expect("has died: killed by SIGKILL; the next cell continues from its last checkpoint")
+        terminal.enter("1 + 1")
+        terminal.expect("had died: killed by SIGKILL; the kernel was restored from checkpoint 1")
+    elif end == "promotion":
+        branch("demo", "other")
+        promote("other")
+        terminal.expect("a branch of kernel 'demo' took its place elsewhere")
     elif end == "death":
         os.kill(status("demo").pid or 0, signal.SIGKILL)
-        terminal.expect("has died: killed by SIGKILL")
+        terminal.expect("has died: killed by SIGKILL; its variables are lost")
     else:
         destroy("demo")
         terminal.expect("was destroyed elsewhere; the next cell opens a new one")

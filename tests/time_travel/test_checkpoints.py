@@ -208,6 +208,17 @@ def test_the_oldest_of_too_many_is_dropped_and_reported(kernel: KernelRecord, mo
         rollback(kernel, 1)
 
 
+def test_a_rollback_after_the_last_checkpoint_was_dropped_does_not_blame_a_limit(
+    kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_CHECKPOINTS", "1")
+    checkpoint(kernel)
+    drop(checkpoint(kernel))
+    with pytest.raises(CheckpointNotFound) as caught:
+        rollback(kernel)
+    assert caught.value.why == ""
+
+
 @pytest.mark.slow
 def test_checkpoints_that_take_too_much_memory_are_dropped(
     kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch

@@ -8,7 +8,18 @@ import signal
 import pytest
 from tests.support.cells import DEADLINE, run, value, wait_for_end
 
-from kernelbox import KernelRecord, checkpoint, checkpoints, drop, execute, get_or_create, interrupt, status
+from kernelbox import (
+    KernelDied,
+    KernelRecord,
+    branch,
+    checkpoint,
+    checkpoints,
+    drop,
+    execute,
+    get_or_create,
+    interrupt,
+    status,
+)
 
 DEATHS = {
     "SIGKILL": "import os; os.kill(os.getpid(), 9)",
@@ -77,6 +88,16 @@ def test_without_a_checkpoint_a_dead_kernel_starts_empty(kernel: KernelRecord) -
     assert result.error is not None
     assert "starts a fresh one" in result.error.evalue
     assert value(kernel.name, "'x' in globals()") == "False"
+
+
+def test_a_request_for_a_copy_of_a_dead_kernel_says_that_a_checkpoint_waits(kernel: KernelRecord) -> None:
+    checkpoint(kernel)
+    assert kernel.pid is not None
+    os.kill(kernel.pid, 9)
+    wait_for_end(kernel.pid)
+    for copy in (lambda: checkpoint(kernel), lambda: branch(kernel, "other")):
+        with pytest.raises(KernelDied, match=r"continues from a checkpoint$"):
+            copy()
 
 
 def test_get_or_create_restores_a_dead_kernel(kernel: KernelRecord) -> None:

@@ -84,11 +84,15 @@ class KernelExists(KernelBoxError, FileExistsError):
 
 
 class KernelDied(KernelBoxError, ConnectionError):
-    """Raised when there is no result that could report the death; `cause` says how the kernel ended."""
+    """Raised when there is no result that could report the death.
+
+    `cause` says how the kernel ended, and `advice` what to do, if that is not just to open a fresh one.
+    """
 
     def __init__(self, name: str, cause: str, advice: str = "") -> None:
         super().__init__(f"kernel {name!r} died: {cause}; {advice or f'get_or_create({name!r}) starts a fresh one'}")
         self.cause = cause
+        self.advice = advice
 
 
 class KernelBusy(KernelBoxError, TimeoutError):

@@ -128,7 +128,7 @@ class KernelHandle(Handle):
     ) -> tuple[dict[str, Any], bytes]:
         """Like `query`, with raw bytes both ways."""
         if not self.record.alive:
-            raise KernelDied(self.name, self.cause())
+            raise self.died(self.cause())
         reply = self._exchange(Query(os.urandom(8).hex(), what, args, payload), patience)
         if reply is None:
             raise KernelBusy(self.name)
@@ -212,6 +212,13 @@ class KernelHandle(Handle):
         """Returns why a kernel that cannot be reached has ended."""
         return self.record.death or self._kernels.condition.cause(self.record)
 
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether the kernel, if it is dead, can be set back to a checkpoint."""
+        from kernelbox.host.store._checkpoint_files import has_checkpoints
+
+        return has_checkpoints(self.directory)
+
     def note_death(self) -> None:
         """Notes that the death has been reported: the next use of the name opens a fresh kernel."""
         self._kernels.condition.claim_report(self.record)
@@ -238,9 +245,7 @@ class KernelHandle(Handle):
 
         `cause` is why its process has ended: a client may have asked for it.
         """
-        from kernelbox.host.store._checkpoint_files import has_checkpoints
-
-        if self._starting or not has_checkpoints(self.directory):
+        if self._starting or not self.has_checkpoints:
             return None
         from kernelbox.core._time_travel import restore  # few kernels have checkpoints
 
@@ -259,6 +264,12 @@ class KernelHandle(Handle):
         """Returns the result of a cell that was sent to a dead kernel, and notes that this reports the death."""
         self.note_death()
         return dead_result(self.record, advice, self.come_back())
+
+    def died(self, cause: str, advice: str = "") -> KernelDied:
+        """Returns the error for a death that no result reports. The advice is for a kernel without checkpoints."""
+        if self.has_checkpoints:
+            advice = "the next call by its name continues from a checkpoint"
+        return KernelDied(self.name, cause, advice)
 
     def replace_process(self, reason: str) -> tuple[str, SetBack | None]:
         """Kills the process. Another is started, or the kernel set back to its last checkpoint.

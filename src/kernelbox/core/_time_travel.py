@@ -14,7 +14,6 @@ from kernelbox.base._errors import (
     CheckpointNotFound,
     InvalidInput,
     KernelBusy,
-    KernelDied,
     KernelExists,
     KernelNotFound,
 )
@@ -239,7 +238,7 @@ def _check_names(names: Sequence[str]) -> None:
 def _get_live(kernels: Kernels, key: str) -> KernelRecord:
     record = kernels.get(key)
     if not record.alive:
-        raise KernelDied(record.name, record.death or "unknown")
+        raise kernels.kernel(record).died(record.death or "unknown")
     return record
 
 
@@ -292,7 +291,7 @@ def _ask_for_copies(kernels: Kernels, record: KernelRecord, request: Copy, patie
     try:
         connection = handle.connect()
     except OSError as exc:
-        raise KernelDied(record.name, handle.cause()) from exc
+        raise handle.died(handle.cause()) from exc
     connection.send(request)
     while not connection.ended and (left := deadline - time.monotonic()) > 0:
         for message in connection.receive(left):
@@ -301,7 +300,7 @@ def _ask_for_copies(kernels: Kernels, record: KernelRecord, request: Copy, patie
                 return _read_answer(record, message.content)
     ended = connection.ended
     connection.close()
-    raise KernelDied(record.name, handle.cause()) if ended else KernelBusy(record.name)
+    raise handle.died(handle.cause()) if ended else KernelBusy(record.name)
 
 
 def _read_answer(record: KernelRecord, told: dict[str, object]) -> int:
@@ -321,8 +320,9 @@ def _choose(kernels: Kernels, record: KernelRecord, wanted: Checkpoint | int | s
         if wanted is None or wanted in (each.number, each.label):
             return each
     evicted = read_evicted(kernels.store.directory(record.kernel_id))
-    number = max(evicted, default=0) if wanted is None else wanted
-    why = evicted.get(number, "") if isinstance(number, int) else ""
+    why = evicted.get(wanted, "") if isinstance(wanted, int) else ""
+    if wanted is None and evicted and evicted[max(evicted)] == "age":  # for the other reasons the newest stays
+        why = "age"
     raise CheckpointNotFound(record.name, wanted, WHY_EVICTED.get(why, ""))
 
 

@@ -246,7 +246,7 @@ class AsyncKernels(Handle):
         try:
             return await query(kernel, what, dict(args), timeout=timeout)
         except KernelDied as exc:
-            raise KernelDied(kernel.name, exc.cause, self._advice) from exc
+            raise KernelDied(kernel.name, exc.cause, exc.advice or self._advice) from exc
 
     async def ask(self, key: str, what: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Like `query`, by id or name; raises KernelBusy if a cell runs in the kernel."""

@@ -12,7 +12,7 @@ import math
 import os
 import time
 
-from kernelbox.base._errors import InheritedStream, KernelDied, StoreFailed
+from kernelbox.base._errors import InheritedStream, StoreFailed
 from kernelbox.core.cells._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.shells._asyncio_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
@@ -353,7 +353,7 @@ async def query(
             except StoreFailed:
                 raise
             except OSError as exc:
-                raise KernelDied(kernel.name, await in_thread(kernel.cause)) from exc
+                raise await in_thread(lambda: kernel.died(kernel.cause())) from exc
             reply = await _ask(kernel, connection, Query(os.urandom(8).hex(), what, args))
             if reply is not None:
                 return reply.content
@@ -377,7 +377,7 @@ async def _ask(kernel: KernelHandle, connection: LoopConnection, asked: Query) -
             connection.send(Interrupt(asked.id))
             connection.close()
     if reply is None and (cause := await in_thread(_close_ended, under)) is not None:
-        raise KernelDied(kernel.name, cause)
+        raise await in_thread(kernel.died, cause)
     return reply
 
 

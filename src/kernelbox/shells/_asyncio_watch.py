@@ -39,6 +39,7 @@ class Ended:
     """Says that the kernel has died, by what cause; or, without a cause, that it was destroyed."""
 
     cause: str | None
+    has_checkpoints: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class KernelWatch:
                     continue
                 if not reported_dead and not kernel.record.alive:
                     reported_dead = True
-                    yield Ended(kernel.record.death or "it cannot be reached")
+                    yield Ended(kernel.record.death or "it cannot be reached", kernel.has_checkpoints)
                 await self._pause()
         finally:
             self._over = True

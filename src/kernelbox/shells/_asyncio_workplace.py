@@ -150,7 +150,7 @@ class Workplace:
             raise KernelBusy(name) from exc
         except KernelDied as exc:
             await self._kernels.note_death(kernel)
-            raise KernelDied(name, exc.cause, ADVICE) from exc
+            raise KernelDied(name, exc.cause, exc.advice or ADVICE) from exc
         return read_variables(name, content)
 
     async def interrupt(self, name: str) -> bool:

@@ -39,7 +39,14 @@ class KernelNews:
         if record is None:
             return f"kernel {self._name!r} was destroyed elsewhere; the next cell opens a new one"
         if self._process is None:
-            return f"kernel {self._name!r} has died: {record.death}; its variables are lost"
+            then = "its variables are lost"
+            if here.kernel(record).has_checkpoints:
+                then = "the next cell continues from its last checkpoint"
+            return f"kernel {self._name!r} has died: {record.death}; {then}"
         if before is None:
             return f"kernel {self._name!r} is back, in a new process"
+        if record.restored_from is not None:
+            return f"kernel {self._name!r} was set back to checkpoint {record.restored_from} elsewhere"
+        if record.copied:
+            return f"a branch of kernel {self._name!r} took its place elsewhere"
         return f"kernel {self._name!r} was restarted elsewhere; its variables are lost"

@@ -131,7 +131,7 @@ def answer_to(exc: KernelBoxError | RequestRefused | HTTPException | ClientDisco
     if isinstance(exc, KernelNotFound):
         return failure(404, "kernel_not_found", f"there is no kernel {exc.key!r}; GET /kernels lists the kernels")
     if isinstance(exc, KernelDied):
-        return failure(409, "kernel_died", f"the kernel died: {exc.cause}; {AFTER_DEATH}")
+        return failure(409, "kernel_died", f"the kernel died: {exc.cause}; {exc.advice or AFTER_DEATH}")
     if isinstance(exc, StoreFailed) and isinstance(exc.__cause__, OSError) and exc.__cause__.errno in EXHAUSTED:
         exc = too_much_open()
     if isinstance(exc, LimitReached):

@@ -56,6 +56,7 @@ _INFO_PATIENCE = 2.0
 # Seconds that a cell has to end when it is interrupted because its server ends.
 _STOP_PATIENCE = 5.0
 
+_ROLL_BACK = "roll it back to its last checkpoint, or restart it, which drops its checkpoints"
 _MISSED = "the connection to the kernel was lost for a moment; what it said meanwhile is missing here"
 
 # What is not held up by a cell, whichever channel it comes on, and what waits for its turn among the cells.
@@ -180,8 +181,8 @@ class FrontEndChannels:
                 match item:
                     case Missed():
                         await self._broadcast_all([*self._others.lose(), *self._note(_MISSED)])
-                    case Ended(cause):
-                        await self._tell_end(cause)
+                    case Ended():
+                        await self._tell_end(item)
                     case Restarted():
                         self._death_told = False
                         self._tell_life(True)
@@ -191,12 +192,13 @@ class FrontEndChannels:
                     case _:
                         await self._broadcast_all(self._others.tell(item))
 
-    async def _tell_end(self, cause: str | None) -> None:
+    async def _tell_end(self, end: Ended) -> None:
         """Reports that the kernel is dead, and why, unless the cell that it died in already has."""
         self.abort_waiting()
         await self._broadcast_all(self._others.lose())
-        if cause is not None and not self._death_told:
-            await self._broadcast_all(self._note(f"the kernel is dead: {cause}; its variables are lost; restart it"))
+        if end.cause is not None and not self._death_told:
+            advice = _ROLL_BACK if end.has_checkpoints else "its variables are lost; restart it"
+            await self._broadcast_all(self._note(f"the kernel is dead: {end.cause}; {advice}"))
         self._death_told = True
         await self._say("dead")
         self._tell_life(False)
