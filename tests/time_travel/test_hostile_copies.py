@@ -40,7 +40,8 @@ def become(self, token, request, survey, apart):
     send_packet(self._parts.identity.link, Adopt(token), [ours])
     {after}
     os.close(self._parts.identity.link)
-    self._say_apart(apart)
+    os.write(apart, b"apart")
+    os.close(apart)
     {last}
     signal.pause()
 

@@ -1,4 +1,4 @@
-"""How a kernel makes copies of itself, between cells: look → fork → renew → present itself to the keeper.
+"""How a kernel makes copies of itself, between cells: look → fork → present itself to the keeper → renew.
 
 A copy is a new kernel, or a checkpoint. A checkpoint stays frozen and keeps a spare: a copy that continues when a
 kernel is wanted. A fork takes longer with more memory, so no rollback should wait for one. The original must not be
@@ -175,22 +175,18 @@ class Copies:
 
     def _become(self, token: str, request: Copy, survey: _Survey, apart: int) -> None:
         """Makes the forked process a copy that does not disturb the original."""
+        link = self._present(token)  # first: the keeper takes it in meanwhile
         self._let_go(survey)
-        if request.frozen:
-            self._present(token)
-            self._stand_alone()
-            self._say_apart(apart)
-            self._stay_frozen(survey)
-        else:
+        if not request.frozen:
             become_subreaper()
             forget_exit_functions()
             if request.reseed:
                 reseed()
             else:
                 survey.random.restore()
-            self._present(token)
-            self._stand_alone()
-            self._say_apart(apart)
+        self._settle(link, apart)
+        if request.frozen:
+            self._stay_frozen(survey)
         signal.setitimer(signal.ITIMER_REAL, *survey.timer)
         if request.frozen:
             survey.random.restore()
@@ -243,28 +239,32 @@ class Copies:
         if received is None or not isinstance(received.message, Thaw):
             os.write(apart, _APART)
             _exit(0)
-        self._present(received.message.token)
-        self._stand_alone()
-        self._say_apart(apart)
+        self._settle(self._present(received.message.token), apart)
 
-    def _present(self, token: str) -> None:
-        """Presents this process to the keeper on a new link, and takes the descriptors that make it a kernel."""
-        identity = self._parts.identity
+    def _present(self, token: str) -> int:
+        """Presents this process to the keeper, and returns the new link, on which it answers."""
         ours, theirs = make_link()
-        send_packet(identity.link, Adopt(token), [ours])
+        send_packet(self._parts.identity.link, Adopt(token), [ours])
         os.close(ours)
-        received = receive_packet(theirs)
+        return theirs
+
+    def _settle(self, link: int, apart: int) -> None:
+        """Takes the descriptors that make this process a kernel, if it is one, and lets the original continue."""
+        received = receive_packet(link)
         if received is None:
             raise ConnectionError("the keeper does not take it")
         adopted = received.message
         assert isinstance(adopted, Adopted)
-        put_behind(identity.link, theirs)
+        put_behind(self._parts.identity.link, link)
         given = Descriptors(dict(zip(adopted.descriptors, received.fds, strict=True)))
         if given.numbers:
             show_kernel(adopted.name)
             self._take(adopted, given)
         else:
             show_checkpoint(adopted.name, adopted.checkpoint)
+        self._stand_alone()
+        os.write(apart, _APART)
+        os.close(apart)
 
     def _take(self, adopted: Adopted, given: Descriptors) -> None:
         parts, identity = self._parts, self._parts.identity
@@ -289,10 +289,6 @@ class Copies:
         os.setsid()
         if self._parts.identity.watched and not self._parts.identity.is_sandboxed:
             die_with_parent(self._parts.identity.keeper)
-
-    def _say_apart(self, apart: int) -> None:
-        os.write(apart, _APART)
-        os.close(apart)
 
 
 def _await_apart(waits: int) -> str:
