@@ -18,6 +18,8 @@ from kernelbox.wire._messages import Answer, Ask, Execute, Farewell, Interrupt, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from socket import socket as Socket
+
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.wire._messages import Message
     from kernelbox.wire._questions import Questions
@@ -39,7 +41,9 @@ _PIECE = 1024 * 1024
 class OwnConnection(LocalConnection):
     """Sends and receives messages; ends when the kernel closes it or dies."""
 
-    def __init__(self, directory: KernelDirectory, process: Process, *, guarded: bool = False) -> None:
+    def __init__(
+        self, directory: KernelDirectory, process: Process, *, guarded: bool = False, copied: bool = False
+    ) -> None:
         super().__init__(directory, process)
         self.ended = False
         self.inherited = False
@@ -57,8 +61,7 @@ class OwnConnection(LocalConnection):
             from kernelbox.host.engines.own._guarded import fetch_key  # few kernels are guarded
 
             self._runner_key = fetch_key(directory)
-        with directory.open() as place:
-            self._sock = dial(place, SOCKET)
+        self._sock = _dial_copy(directory, process) if copied else _dial(directory)
         self._sock.setblocking(False)
         self._poller = self._make_poller()
         self._looker = self._make_poller()  # a poller refuses a second thread while one waits
@@ -252,12 +255,19 @@ class OwnConnection(LocalConnection):
         return []
 
 
-def wait_for_listener(directory: KernelDirectory, process: Process) -> None:
-    """Waits until the socket of a kernel is that of its process. When one has taken the place of another, its record
-    names it a moment before it has the socket."""
+def _dial(directory: KernelDirectory) -> Socket:
+    with directory.open() as place:
+        return dial(place, SOCKET)
+
+
+def _dial_copy(directory: KernelDirectory, process: Process) -> Socket:
+    """Connects to a kernel that was copied, when its socket is that of its process. When one has taken the place of
+    another, its record names it a moment before it has the socket."""
     deadline = time.monotonic() + END_PATIENCE
-    while process.alive and time.monotonic() < deadline:
-        with directory.open() as place, dial(place, SOCKET) as sock:
-            if (peer := peer_of(sock)) is None or peer[0] == process.pid:
-                return
+    while True:
+        sock = _dial(directory)
+        peer = peer_of(sock)
+        if peer is None or peer[0] == process.pid or not process.alive or time.monotonic() > deadline:
+            return sock
+        sock.close()
         time.sleep(0.001)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelbox.base._errors import InvalidInput
 from kernelbox.host.engines._local import END_PATIENCE, LocalEngine, end_closed, identify, process_of
-from kernelbox.host.engines.own._own_connection import OwnConnection, wait_for_listener
+from kernelbox.host.engines.own._own_connection import OwnConnection
 from kernelbox.wire._layout import RECORD, SOCKET
 
 TYPE_CHECKING = False
@@ -117,9 +117,7 @@ class OwnEngine(LocalEngine):
 
     def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> OwnConnection:
         try:
-            if record.copied:
-                wait_for_listener(directory, process)
-            return OwnConnection(directory, process, guarded=record.guarded)
+            return OwnConnection(directory, process, guarded=record.guarded, copied=record.copied)
         except ConnectionRefusedError:
             if not process.wait(END_PATIENCE):
                 end_closed(directory, process)
