@@ -30,7 +30,7 @@ from kernelbox import (
 from kernelbox.host.process._process import children_of, is_spare
 
 # What a client does step by step: every call and every return in these files, of system calls too.
-STEPS = ("/core/_time_travel.py", "/own/_keeper_request.py", "/store/_checkpoint_files.py")
+STEPS = ("/core/_time_travel.py", "/core/_copy_request.py", "/own/_keeper_request.py", "/store/_checkpoint_files.py")
 
 # Every so many steps a client is killed: each test has one more number to begin with than there are tests.
 STRIDE = 27

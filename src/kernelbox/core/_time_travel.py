@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 
 from kernelbox.base._errors import (
     CannotCopy,
     CheckpointNotFound,
     InvalidInput,
-    KernelBusy,
     KernelExists,
     KernelNotFound,
 )
 from kernelbox.core._arguments import check_name, check_switch, check_timeout
+from kernelbox.core._copy_request import CopyRequest
 from kernelbox.host._engines import engine_named
 from kernelbox.host.engines._interface import CopyPlan
 from kernelbox.host.engines._local import identify, process_of
@@ -36,7 +35,7 @@ from kernelbox.host.store._checkpoint_files import (
 from kernelbox.host.store._death_notes import ROLLED_BACK, write_reason
 from kernelbox.host.store._record import KernelRecord, now
 from kernelbox.wire._layout import RECORD
-from kernelbox.wire._messages import Copy, Release, Reply
+from kernelbox.wire._messages import Copy, Release
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,21 +59,25 @@ def branch(
     patience, reseed = check_timeout(timeout, kernels.config.execution_timeout), check_switch("reseed", reseed)
     source = _get_live(kernels, key)
     engine = _require_engine(source, branch=True)
-    with kernels.store.locking(*names), contextlib.ExitStack() as stack:
+    with kernels.store.locking(*names), contextlib.ExitStack() as undo, contextlib.ExitStack() as stack:
         for name in names:
             other = kernels.find(name)
             if other is not None and other.alive:
                 raise KernelExists(name)
             if other is not None:
                 kernels.discard(other, "replaced")
-        begun = [_begin_branch(kernels, engine, source, name, stack) for name in names]
-        _ask_for_copies(kernels, source, Copy("", [each.token for _, each in begun], reseed=reseed), patience)
+        begun = [_begin_branch(kernels, engine, source, name, stack, undo) for name in names]
+        request = Copy("", [each.token for _, each in begun], reseed=reseed)
+        asked = stack.enter_context(CopyRequest(kernels, source, request, patience))
         for record, fostering in begun:
+            asked.wait_for(fostering)
             identify(record, fostering.wait())
             record.status = "idle"
             kernels.store.publish(record)  # first: a process that no record names could not be found again
+        asked.finish()
+        for _, fostering in begun:
             fostering.settle()
-        stack.pop_all().close()
+        undo.pop_all()
     return [record for record, _ in begun]
 
 
@@ -96,7 +99,8 @@ def checkpoint(kernels: Kernels, key: str, *, label: str | None = None, timeout:
         memory = kernels.config.checkpoint_memory
         plan = CopyPlan(record, directory, record, directory, checkpoint=number, checkpoint_memory=memory)
         with engine.foster(plan) as fostering:
-            told = _ask_for_copies(kernels, record, Copy("", [fostering.token], frozen=True), patience)
+            with CopyRequest(kernels, record, Copy("", [fostering.token], frozen=True), patience) as asked:
+                told = asked.finish()
             spawned = fostering.wait()
             made = Checkpoint(
                 record.kernel_id,
@@ -203,7 +207,8 @@ def promote(kernels: Kernels, key: str, *, timeout: float | None = None) -> Kern
         directory = kernels.store.directory(current.kernel_id)
         plan = CopyPlan(chosen, kernels.store.directory(chosen.kernel_id), current, directory, heir=True)
         with engine.foster(plan) as fostering:
-            _ask_for_copies(kernels, chosen, Copy("", [fostering.token], reseed=False), patience)
+            with CopyRequest(kernels, chosen, Copy("", [fostering.token], reseed=False), patience) as asked:
+                asked.finish()
             current.restored_from, current.lost_executions = None, []
             _succeed(kernels, current, fostering, f"its branch {chosen.name!r} took its place")
         kernels.discard(chosen, "promoted")
@@ -251,9 +256,14 @@ def _require_engine(record: KernelRecord, *, branch: bool) -> Engine:
 
 
 def _begin_branch(
-    kernels: Kernels, engine: Engine, source: KernelRecord, name: str, stack: contextlib.ExitStack
+    kernels: Kernels,
+    engine: Engine,
+    source: KernelRecord,
+    name: str,
+    stack: contextlib.ExitStack,
+    undo: contextlib.ExitStack,
 ) -> tuple[KernelRecord, Fostering]:
-    """Makes the record and the directory of a branch, and announces it to the keeper; `stack` undoes that."""
+    """Makes the record and the directory of a branch, and announces it to the keeper."""
     record = _copy_of(source)
     record.kernel_id = os.urandom(16).hex()
     record.connection_file = kernels.store.directory(record.kernel_id).path_of(RECORD)
@@ -265,7 +275,7 @@ def _begin_branch(
     record.parent, record.restored_from, record.lost_executions, record.copied = source.kernel_id, None, [], True
     kernels.pass_environment(source, record)
     kernels.store.add(record)
-    stack.callback(_undo, kernels, record)
+    undo.callback(kernels.discard, record, "its start was cut short")
     disk_before = home = 0
     if record.limits:
         from kernelbox.host.engines._limiting import prepare_limits
@@ -276,40 +286,6 @@ def _begin_branch(
     directories = (kernels.store.directory(source.kernel_id), kernels.store.directory(record.kernel_id))
     plan = CopyPlan(source, directories[0], record, directories[1], disk_before=disk_before, home=home)
     return record, stack.enter_context(engine.foster(plan))
-
-
-def _undo(kernels: Kernels, record: KernelRecord) -> None:
-    if record.status == "unknown":
-        kernels.discard(record, "its start was cut short")
-
-
-def _ask_for_copies(kernels: Kernels, record: KernelRecord, request: Copy, patience: float) -> int:
-    """Makes a kernel copy itself; returns the number of the last cell that the copies have seen."""
-    request.id = os.urandom(8).hex()
-    handle = kernels.kernel(record)
-    deadline = time.monotonic() + patience
-    try:
-        connection = handle.connect()
-    except OSError as exc:
-        raise handle.died(handle.cause()) from exc
-    connection.send(request)
-    while not connection.ended and (left := deadline - time.monotonic()) > 0:
-        for message in connection.receive(left):
-            if isinstance(message, Reply) and message.id == request.id:
-                handle.release(connection)
-                return _read_answer(record, message.content)
-    ended = connection.ended
-    connection.close()
-    raise handle.died(handle.cause()) if ended else KernelBusy(record.name)
-
-
-def _read_answer(record: KernelRecord, told: dict[str, object]) -> int:
-    match told:
-        case {"status": "ok", "execution_count": int(count)} if count >= 0:
-            return count
-        case {"status": "refused", "reasons": [*reasons]}:
-            raise CannotCopy(record.name, [str(reason) for reason in reasons])
-    raise CannotCopy(record.name, [str(told.get("reason") or told.get("evalue") or "the copy could not be made")])
 
 
 def _choose(kernels: Kernels, record: KernelRecord, wanted: Checkpoint | int | str | None) -> Checkpoint:

@@ -86,6 +86,9 @@ if TYPE_CHECKING:
         token: str
         """What the kernel is asked to name the copy by."""
 
+        def fileno(self) -> int:
+            """Returns a descriptor that becomes readable when `wait` returns."""
+
         def wait(self) -> Spawned:
             """Waits for the copy; raises CannotCopy."""
             ...

@@ -136,6 +136,9 @@ class KeeperRequest:
         groups = self.plan.record.groups if self._joins_groups else []
         return open_kernel_files(self._stack, place, groups, ending=UNBORN if heir else "", has_door=not heir)
 
+    def fileno(self) -> int:
+        return self._keeper.fileno()
+
     def wait(self) -> Spawned:
         """Waits until the keeper has adopted the copy; raises CannotCopy."""
         spawned = self._expect(Spawned)
