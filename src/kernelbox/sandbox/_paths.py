@@ -1,8 +1,8 @@
 """Finds the real paths that the rules of a configuration name when a kernel starts.
 
-The file system is taken as a hostile cell may have prepared it. A rule that allows something never follows a link in a
-directory that cells can write. A rule that denies something denies such a link, and its target unless that is something
-that kernels cannot do without. A search goes into real directories only, and one that cannot be listed is closed.
+A hostile cell may have prepared the file system. A rule that allows something never follows a link in a directory that
+cells can write. A rule that denies something denies such a link, and its target unless kernels need that to run. A
+search goes into real directories only, and one that cannot be listed is closed.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class CopiedMemory:
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Returns the memory of a process that belongs to no file, shared or not; 0 if it has ended. It takes no time."""
+    """Returns the memory of a process that belongs to no file, shared or not; 0 if it has ended. It is quick."""
     fields = _read(f"/proc/{pid}/statm").split()
     return (int(fields[1]) - int(fields[2])) * _PAGE if fields else 0
 

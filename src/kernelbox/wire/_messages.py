@@ -219,7 +219,7 @@ class Comm(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Payload(Message):
-    """Carries what Jupyter calls a payload: what the front end that runs the cell is to do when it has ended."""
+    """Carries a payload of Jupyter: something for the front end to do after its cell."""
 
     id: str
     content: dict[str, Any]

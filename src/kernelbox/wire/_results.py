@@ -96,7 +96,7 @@ def _says_nothing(text: str) -> bool:
 
 
 def _is_name_of_object(text: str) -> bool:
-    """Tells whether a text says of a picture only that it is one, such as `<Figure size 640x480 with 1 Axes>`."""
+    """Tells whether a text only names the object behind a picture, such as `<Figure size 640x480 with 1 Axes>`."""
     return not text or (text.startswith("<") and text.endswith(">") and "\n" not in text)
 
 

@@ -22,7 +22,7 @@ _ALLOWED = "use a list such as ['pandas>=2'], or the path of a script with inlin
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What an environment must have: packages, in an order of their own, and the accepted versions of Python."""
+    """What an environment must have: packages, sorted, and the accepted versions of Python."""
 
     packages: tuple[str, ...]
     python: str = ""
@@ -86,7 +86,7 @@ def _metadata(lines: list[str]) -> list[str] | None:
 
 
 def _holds(version: tuple[int, ...], rule: str) -> bool:
-    """Tells whether a version keeps a rule such as >=3.12; an unknown rule is not kept."""
+    """Tells whether a version satisfies a rule such as >=3.12; no version satisfies an unknown rule."""
     sign = rule[: len(rule) - len(rule.lstrip("=<>!~"))]
     text = rule[len(sign) :].strip().removesuffix(".*")
     wanted = _numbers(text)

@@ -185,7 +185,7 @@ def _commands(directory: str, python: str, wanted: list[str]) -> list[list[str]]
 
 
 def _run(command: list[str], lock: int, tell: Callable[[str], None], packages: Sequence[str]) -> None:
-    """Runs a part of the making in a directory without settings; its lines go to `tell`."""
+    """Runs one command of an installation in a directory without settings; its lines go to `tell`."""
     import subprocess
 
     said: list[str] = []

@@ -37,10 +37,10 @@ _LARGEST = 2**63
 # A kernel is in one group for each hierarchy of controllers: memory, processes, processor time.
 _MOST_GROUPS = 3
 
-# Executions that were undone when a kernel was set back to a checkpoint; core/_time_travel.py names no more.
+# Executions that were undone when a kernel was set back to a checkpoint; core/_time_travel.py lists at most as many.
 _MOST_LOST = 1_000
 
-# Of a version of Python, such as 3.13.0.
+# Characters of a version of Python, such as 3.13.0.
 _LONGEST_VERSION = 40
 
 # A pid is a C int.

@@ -89,7 +89,7 @@ def _show(item: OutputItem) -> str:
 
 
 def harmless(markup: str) -> str:
-    """Returns HTML without scripts, styles, addresses and all else that a page would act on."""
+    """Returns HTML without scripts, styles, addresses and everything else that a page would act on."""
     cleaner = _Cleaner()
     cleaner.feed(markup)
     cleaner.close()

@@ -30,7 +30,7 @@ class Readable:
     __slots__ = ()
 
     if TYPE_CHECKING:
-        # What it is read from.
+        # The fields that a result has.
         @property
         def status(self) -> Status: ...
         @property

@@ -48,7 +48,7 @@ def prepare_box(launch: Launch) -> tuple[Confinement, dict[str, str]]:
     secrets = [launch.config.home, launch.config.runtime_dir, launch.config.registry_path]
     key = key_path(launch.config.key_file)
     secrets += [key, *(os.path.join(os.path.dirname(key), name) for name in (SERVERS_FILE, HOMES_FOLDER))]
-    # The homes of other projects. A link that a cell has put in the place of one would hide what it leads to.
+    # The homes of other projects. A link that a cell has put in place of one would hide the target of the link.
     secrets += [home for home in known_homes(launch.config.key_file) if first_planted_link(home) is None]
     looked_in = [launch.environment.get(name, "").split(os.pathsep) for name in ("PATH", "PYTHONPATH")]
     code = [path for paths in looked_in for path in paths]
