@@ -97,12 +97,17 @@ class OutStream(io.TextIOBase):
             if type(text) is not str:
                 return write_slowly(text)
             size, thread = len(text), get_ident()
-            if pushing or (begun and owner != thread) or outbox.current_stream != stream:
+            if pushing or outbox.current_stream != stream:
                 return write_slowly(text)
-            if text[-1:] != "\n" and held + size < _LONGEST_PARTIAL:
+            if not begun:
+                if size < _LONGEST_PARTIAL and "\n" not in text:
+                    begun, held, owner = text, size, thread
+                    return size
+            elif owner != thread:
+                return write_slowly(text)
+            elif held + size < _LONGEST_PARTIAL and "\n" not in text:
                 begun += text
                 held += size
-                owner = thread
                 return size
             line = begun
             try:
@@ -111,7 +116,7 @@ class OutStream(io.TextIOBase):
                 data = (line + text).encode("utf-8", "backslashreplace")
             if pushing or begun is not line:  # type: ignore[redundant-expr]  # another thread has pushed or written
                 return write_slowly(text)
-            begun, held = "", 0
+            begun = ""
             try:
                 written = write_fd(fd, data)
             except BlockingIOError:
@@ -122,19 +127,19 @@ class OutStream(io.TextIOBase):
 
         def push() -> bool:
             """Writes the line that has been begun; False if the pipe is too full for it."""
-            nonlocal begun, held, pushing
+            nonlocal begun, pushing
             if not begun:
                 return True
             with lock:
                 pushing = True  # what comes after the line must not be written before it
                 try:
-                    line, size, begun, held = begun, held, "", 0
+                    line, begun = begun, ""
                     data = line.encode("utf-8", "backslashreplace")
                     try:
                         write_fd(fd, data)
                     except BlockingIOError:
                         if not outbox.forked:
-                            begun, held = line, size  # while we push no thread begins another
+                            begun = line  # while we push no thread begins another
                             return False
                         write_rest(data)
                 finally:
