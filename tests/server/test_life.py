@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pexpect
 import pytest
 from tests.support.bounded import run
 from tests.support.homes import new_home
@@ -188,3 +189,20 @@ def test_the_log_is_lines_of_json_with_the_ids_of_requests_and_kernels(tmp_path:
     assert (stopping["cells_finished"], stopping["cells_interrupted"]) == (0, 0)
     for hidden in (secret, "in-a-query", "in-a-body"):
         assert hidden not in text
+
+
+def test_on_a_terminal_the_address_and_the_log_are_for_people(tmp_path: Path) -> None:
+    with new_home() as home:
+        env = {**os.environ, "KERNELBOX_HOME": str(home), "TERM": "xterm"}
+        words = ["-m", "kernelbox", "serve", "--port", "0", "--workspace", str(tmp_path)]
+        child = pexpect.spawn(sys.executable, words, env=env, encoding="utf-8", timeout=DEADLINE, dimensions=(24, 120))
+        try:
+            child.expect(r"serving (http://[\d.:]+), explained at /docs; Ctrl-C ends it\r\n")
+            with httpx2.Client(base_url=str(child.match.group(1)), timeout=DEADLINE, trust_env=False) as client:
+                client.get("/kernels/no%0Asuch%1B")
+            child.expect(r"\d\d:\d\d:\d\d GET /kernels/no\\nsuch\\x1b 404 \d+ ms\r\n")
+            child.sendcontrol("c")
+            child.expect("stopping: kernels stay, and are found again")
+            child.expect(pexpect.EOF)
+        finally:
+            child.close(force=True)

@@ -307,8 +307,8 @@ _EXPLANATION = """
 
 On a terminal answers are for people, in a pipe they are JSON; --text and --json
 choose. The exit status is 0 for success, 1 for a failure, 2 for wrong usage and
-130 after Ctrl-C. Kernels live in .kernelbox/ of the current directory, unless
-KERNELBOX_HOME names another place.
+130 after Ctrl-C. Kernels live in .kernelbox/ of the current directory, or the
+nearest one above it; KERNELBOX_HOME names another place.
 """
 
 

@@ -102,7 +102,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long cells may continue after a signal to stop before they are interrupted (5)",
     )
-    _add_log_level(parser, "INFO", "how much is written to stderr, as lines of JSON")
+    _add_log_level(parser, "INFO", "how much is written to stderr")
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import stat
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from kernelbox.server.app import create_app, create_mcp_app
 from kernelbox.server.http._binding import Binding
 from kernelbox.server.http._callers import Token
 from kernelbox.server.http._listening import BACKLOG, UvicornServer, allow_descriptors, listen, require_overridden
-from kernelbox.server.http._logs import log_to_stderr
+from kernelbox.server.http._logs import is_for_people, log_to_stderr
 from kernelbox.server.http._protocol import BoundedProtocol
 from kernelbox.server.http._websocket_protocol import PING_INTERVAL, PING_TIMEOUT, BoundedWebSocket
 from kernelbox.server.jobs._draining import Drained
@@ -113,13 +114,25 @@ def _serve(
         if binding.uds is not None and path:
             told = {"path": path, **told}
         url = f"{bound}{path}" if binding.uds is None else str(bound)
-        print(json.dumps({"url": url, **told}), flush=True)
+        _tell({"url": url, **told}, explained=not path and binding.uds is None)
         if not binding.is_private:
             _log.warning("tokens cross the network unencrypted; put TLS in front")
         _collect_seldom()
         with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
             runner.run(_run(UvicornServer(config), listener, app, grace, lifeline))
     return 0
+
+
+def _tell(told: dict[str, str], *, explained: bool) -> None:
+    """Prints where the server listens, and what a client needs: as a document, or for people on a terminal."""
+    if not is_for_people(sys.stdout):
+        print(json.dumps(told), flush=True)
+        return
+    url, *more = told.items()
+    print(f"serving {url[1]}{', explained at /docs' if explained else ''}; Ctrl-C ends it")
+    for name, value in more:
+        print(f"{name}: {value}")
+    sys.stdout.flush()
 
 
 def _collect_seldom() -> None:

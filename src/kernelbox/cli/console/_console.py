@@ -53,7 +53,7 @@ class Console:
 
     def run(self) -> None:
         """Reads and runs cells until the user leaves."""
-        print(f"kernel {self._name!r}: Ctrl-D leaves it running, Ctrl-C interrupts a cell, %bash is its shell")
+        print(f"kernel {self._name!r}: Ctrl-D leaves it running, Ctrl-C interrupts, %bash is its shell")
         while (code := self._read()) is not None:
             self._take(code)
         say(f"kernel {self._name!r} goes on; `kernelbox destroy {shlex.quote(self._name)}` ends it")

@@ -1,16 +1,22 @@
-"""Logs: one line of JSON for each event, on stderr, with the ids of the request and of its kernel."""
+"""Logs: one line of JSON for each event, on stderr, with the ids of the request and of its kernel.
+
+On a terminal the lines are for people, and shorter.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import sys
 import time
-from typing import Any
+from typing import Any, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kernelbox.base._config import wanted_format
+from kernelbox.base._text import escape
 from kernelbox.server.http._headers import first_of
 
 # Where a request carries the fields of its line in the log.
@@ -23,12 +29,11 @@ _log = logging.getLogger("kernelbox.server.request")
 
 
 def log_to_stderr(level: str) -> None:
-    """Makes the whole process log as lines of JSON."""
+    """Makes the whole process log as lines of JSON, or as lines for people if stderr is a terminal."""
     handler = logging.StreamHandler()
-    handler.setFormatter(
-        # In ASCII: paths are the client's to choose, and some characters are commands for a terminal.
-        JsonFormatter("{message}{levelname}{name}", style="{", rename_fields=_NAMES, timestamp="time")
-    )
+    # In ASCII: paths are the client's to choose, and some characters are commands for a terminal.
+    in_json = JsonFormatter("{message}{levelname}{name}", style="{", rename_fields=_NAMES, timestamp="time")
+    handler.setFormatter(_LineFormatter(datefmt="%H:%M:%S") if is_for_people(sys.stderr) else in_json)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     number = logging.getLevelName(level)
     logging.getLogger("uvicorn").setLevel(max(number, logging.ERROR))  # it warns of what clients send
@@ -36,6 +41,26 @@ def log_to_stderr(level: str) -> None:
 
 
 _NAMES = {"levelname": "level", "name": "logger"}
+
+
+def is_for_people(stream: TextIO) -> bool:
+    """Returns whether somebody reads a stream of this process, and has not asked for JSON."""
+    return stream.isatty() and wanted_format() != "json"
+
+
+class _LineFormatter(logging.Formatter):
+    """Formats a record as a short line: `14:05:09 POST /sessions/demo/execute 200 4 ms`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = record.getMessage()
+        if record.name == _log.name:
+            text = "{method} {path} {status} {duration_ms:.0f} ms".format_map(vars(record))
+        if record.levelno >= logging.WARNING:
+            text = f"{record.levelname.lower()}: {text}"
+        line = f"{self.formatTime(record, self.datefmt)} {escape(text)}"
+        if record.exc_info:
+            line += "\n" + escape(self.formatException(record.exc_info), keep="\n")
+        return line
 
 
 class Logged:
