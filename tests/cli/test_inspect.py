@@ -49,7 +49,7 @@ def test_files_are_listed_read_and_written_as_the_kernel_sees_them(home: Path, t
     assert [each["name"] for each in succeed("files", "--name", "demo", "sub")["files"]] == ["data.bin"]
     (tmp_path / "text").write_text("hello")
     assert kernelbox("files", "demo", "--read", "text").stdout == "hello"
-    assert "No such file" in fail("files", "demo", "--read", "nothing")
+    assert fail("files", "demo", "--read", "nothing") == "kernel 'demo': [Errno 2] No such file or directory: 'nothing'"
 
 
 @pytest.fixture

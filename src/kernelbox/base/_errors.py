@@ -119,7 +119,7 @@ class CheckpointNotFound(KernelBoxError, LookupError):
     def __init__(self, name: str, wanted: int | str | None = None, why: str = "") -> None:
         which = "no checkpoint" if wanted is None else f"no checkpoint {wanted!r}"
         dropped = f" any more: {why}" if why else ""
-        super().__init__(f"kernel {name!r} has {which}{dropped}; checkpoints() lists them")
+        super().__init__(f"kernel {name!r} has {which}{dropped}; checkpoints(), or `kernelbox checkpoints`, lists them")
         self.why = why
 
 

@@ -109,7 +109,8 @@ def _translate(exc: Exception, words: list[str]) -> int:
     if isinstance(exc, KernelBoxError):
         return _fail(str(exc), WRONG_USAGE if isinstance(exc, InvalidInput) else FAILED, words)
     if isinstance(exc, OSError) and exc.filename is None:  # errors about files are KernelBoxErrors by now
-        return _fail(f"cannot write the output: {exc.strerror or exc}", FAILED, words)
+        # The system has words for what ails our output. An error of a file in a kernel is a sentence.
+        return _fail(f"cannot write the output: {exc.strerror}" if exc.strerror else str(exc), FAILED, words)
     return _fail(f"{type(exc).__name__}: {exc}", FAILED, words)
 
 

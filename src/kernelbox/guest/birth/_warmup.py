@@ -72,7 +72,10 @@ def preload(modules: list[str]) -> None:
         except BaseException as exc:  # a module may even call sys.exit()
             if module in TOOLS:
                 continue  # the cell that imports it gets the error; others do not need it
-            raise RuntimeError(f"importing {module!r} failed: {type(exc).__name__}: {exc}") from exc
+            raise RuntimeError(
+                f"importing {module!r} failed: {type(exc).__name__}: {exc}; "
+                "install or mend it, or take it out of KERNELBOX_PRELOAD"
+            ) from exc
         started = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
         if started:
             raise RuntimeError(
