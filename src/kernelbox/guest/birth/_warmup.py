@@ -84,7 +84,8 @@ def preload(modules: list[str]) -> None:
             )
     print(WARM, flush=True)
     warm_up()
-    gc.collect()
+    if modules:  # our own imports leave a quarter of a megabyte, and to find that takes a tenth of the start
+        gc.collect()
     pad()
     make_immortal()
     gc.freeze()  # or the first collection in a child would copy every page of the template

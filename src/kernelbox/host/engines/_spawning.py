@@ -51,8 +51,8 @@ SANDBOXES = "-sandboxes"
 PACKAGE = os.path.abspath(os.path.join(__file__, "..", "..", ".."))
 
 # Runs the template of this copy of the package, even if another one is installed. Nothing else is looked for beside the
-# package: cells may write there. Garbage is collected once, when all is imported: before, that takes time and finds
-# little; after, every child would fill the freed pages, and so copy them.
+# package: cells may write there. Garbage is collected when all is imported, if at all: sooner it costs time and finds
+# little, and later every child would fill the freed pages, and so copy them.
 _LOAD = """\
 import gc, importlib.util, sys
 gc.disable()
