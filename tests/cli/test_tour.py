@@ -31,6 +31,8 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_without_a_person_every_step_shows_its_result_below_its_heading(scratch: Path) -> None:
     done = kernelbox("tour")
     assert (done.status, done.stderr) == (0, "")
+    code = [line for line in done.stdout.splitlines() if line.startswith(("  >>> ", "  ... "))]
+    assert [line for line in code if len(line) > 80] == []
     shown = re.split(r"^\d/9  ", done.stdout, flags=re.MULTILINE)[1:]
     assert [step.splitlines()[0] for step in shown] == list(TITLES)
     for step, result in zip(

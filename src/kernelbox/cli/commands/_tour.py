@@ -38,7 +38,8 @@ _NAME = "tour"
 _CHART = """\
 from PIL import Image, ImageDraw
 chart = Image.new("RGB", (320, 200), "white")
-ImageDraw.Draw(chart).line([(25 * i, 190 - i * i) for i in range(14)], "navy", 3)
+points = [(25 * i, 190 - i * i) for i in range(14)]
+ImageDraw.Draw(chart).line(points, "navy", 3)
 chart"""
 
 _END = """\
