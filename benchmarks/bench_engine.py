@@ -113,24 +113,29 @@ def _start() -> Iterator[Row]:
 
 def _fresh_process() -> Iterator[Row]:
     """The first kernel in a fresh Python process, with no template running: each run has a home of its own."""
-
     homes: list[str] = []
+    with tempfile.TemporaryDirectory() as bytecode:
+        # Bytecode as an installation has it, whatever this checkout and its environment have.
+        env = {**os.environ, "PYTHONPYCACHEPREFIX": bytecode}
+        for name in ("KERNELBOX_PRELOAD", "PYTHONDONTWRITEBYTECODE"):
+            env.pop(name, None)
 
-    def run(code: str, home: str) -> None:
-        env = {name: value for name, value in os.environ.items() if name != "KERNELBOX_PRELOAD"}
-        subprocess.run([sys.executable, "-c", code], env={**env, "KERNELBOX_HOME": home}, check=True)
+        def run(code: str, home: str) -> None:
+            subprocess.run([sys.executable, "-c", code], env={**env, "KERNELBOX_HOME": home}, check=True)
 
-    def ours() -> None:
-        homes.append(tempfile.mkdtemp())
-        run(_FRESH_OURS, homes[-1])
+        def ours() -> None:
+            homes.append(tempfile.mkdtemp())
+            run(_FRESH_OURS, homes[-1])
 
-    def theirs() -> None:
-        subprocess.run([sys.executable, "-c", _FRESH_THEIRS], check=True)
+        def theirs() -> None:
+            run(_FRESH_THEIRS, "")
 
-    taken = interleaved({"ours": ours, "theirs": theirs}, rounds=5, batch=1)
-    for home in homes:
-        run("import kernelbox; kernelbox.wipe()", home)
-        shutil.rmtree(home)
+        ours()
+        theirs()
+        taken = interleaved({"ours": ours, "theirs": theirs}, rounds=9, batch=1)
+        for home in homes:
+            run("import kernelbox; kernelbox.wipe()", home)
+            shutil.rmtree(home)
     ratio = percentile(taken["theirs"], 50) / percentile(taken["ours"], 50)
     yield Row(
         "first kernel in a fresh process, nothing running",
