@@ -15,8 +15,9 @@ DOCS = ROOT / "docs"
 
 _HEAD = """# kernelbox
 
-> Persistent, named Python kernels for AI agents. Install with `pip install kernelbox`. `from kernelbox import Kernel`;
-> `Kernel(name).execute(code)` returns a result with `ok`, `text`, `value`, `error` and `images`. Variables stay.
+> Persistent, named Python kernels for AI agents. Install with `pip install 'kernelbox>=0.2'`.
+> `from kernelbox import Kernel`; `Kernel(name).execute(code)` returns a result with `ok`, `text`, `value`, `error` and
+> `images`. Variables stay.
 """
 
 

@@ -223,3 +223,14 @@ def test_documents_read_the_same_in_the_repository_as_on_the_site() -> None:
     for page in DOCS.rglob("*.md"):
         found = re.findall(r'^(?:-+8<-+|=== "|!!! |\?\?\? ).*', page.read_text(), re.MULTILINE)
         assert not found, page.name
+
+
+def test_no_page_installs_the_program_that_had_this_name_before() -> None:
+    """Versions below 0.2 are KernelBox 0.1, which a package index gives to those who ask for no version."""
+    pages = [DOCS.parent / "README.md", *DOCS.rglob("*.md")]
+    lines = [
+        line for page in pages for line in re.findall(r"^\$ pip install .*kernelbox.*$", page.read_text(), re.MULTILINE)
+    ]
+
+    assert len(lines) > 10
+    assert [line for line in lines if not re.search(r"'kernelbox(\[\w+\])?>=0\.2'", line)] == []
