@@ -253,6 +253,17 @@ def test_a_sandbox_ends_when_its_time_is_over(facade: Facade) -> None:
         facade.call(facade.sandbox.set_timeout, 60)
 
 
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+def test_a_time_that_makes_no_sense_is_refused_and_ends_no_sandbox(facade: Facade, seconds: float) -> None:
+    for face in (facade.sandbox.set_timeout, lambda timeout: facade.kind.create(timeout=timeout)):
+        with pytest.raises(InvalidArgumentException, match=f"timeout is {seconds}; use 0 to "):
+            facade.call(face, seconds)
+    with pytest.raises(InvalidArgumentException):
+        facade.call(facade.kind.connect, facade.sandbox.sandbox_id, timeout=seconds)
+    assert facade.call(facade.sandbox.is_running)
+    assert len(list_kernels()) == 1
+
+
 def test_another_process_sees_that_the_time_is_over(home: Path) -> None:
     with Sandbox.create() as sandbox:
         other = Sandbox.connect(sandbox.sandbox_id)

@@ -65,6 +65,7 @@ class LocalSandbox:
         cls, timeout: float | None, metadata: dict[str, str] | None, envs: dict[str, str] | None, **options: Any
     ) -> LocalSandbox:
         """Makes the directory and opens the first kernel. Both end with the sandbox, or with this process."""
+        seconds = _check_life(DEFAULT_TIMEOUT if timeout is None else timeout)
         sandbox_id = os.urandom(10).hex()
         base = os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX))
         try:
@@ -79,7 +80,7 @@ class LocalSandbox:
         except BaseException:
             shutil.rmtree(base)
             raise
-        made.set_timeout(DEFAULT_TIMEOUT if timeout is None else timeout, owner=True)
+        made.set_timeout(seconds, owner=True)
         return made
 
     @classmethod
@@ -121,7 +122,7 @@ class LocalSandbox:
 
     def set_timeout(self, seconds: float, *, owner: bool = False) -> None:
         """Says when the sandbox ends, from now. The process that made it ends it then."""
-        end = time.time() + seconds
+        end = time.time() + _check_life(seconds)
         try:
             os.utime(self._timeout_file, (end, end))
         except FileNotFoundError:
@@ -243,6 +244,13 @@ def check_options(template: str | None, cloud: dict[str, object]) -> None:
     for name, value in cloud.items():
         if value is not None:
             raise NoCounterpart(f"{name}= has no counterpart here: leave it out")
+
+
+def _check_life(seconds: float) -> float:
+    """Returns the seconds until a sandbox ends; raises InvalidArgumentException. What has ended loses its files."""
+    if not 0 <= seconds <= NO_LIMIT:
+        raise InvalidArgumentException(f"timeout is {seconds}; use 0 to {NO_LIMIT:.0f} seconds")
+    return seconds
 
 
 def seconds_or_none(timeout: float | None, default: float) -> float:
