@@ -48,6 +48,18 @@ def test_a_kernel_is_created_once_under_its_name(served: Served) -> None:
     assert served.http.delete("/kernels/twice").json() == {"destroyed": True}
 
 
+def test_tags_that_a_request_does_not_name_stay_when_a_kernel_follows_a_dead_one(served: Served) -> None:
+    served.post("/kernels", {"name": "tagged", "tags": {"a": "b"}})
+    for path, body, tags in (
+        ("/sessions/tagged", {}, {"a": "b"}),
+        ("/kernels", {"name": "tagged"}, {"a": "b"}),
+        ("/kernels", {"name": "tagged", "tags": {}}, {}),
+    ):
+        served.post("/kernels/tagged/execute", {"code": "import os; os._exit(1)"})
+        assert served.post(path, body).json()["tags"] == tags
+    served.http.delete("/kernels/tagged")
+
+
 def test_callers_choose_neither_python_nor_packages_unless_the_operator_allows_it(served: Served) -> None:
     for path in ("/kernels", "/sessions/any"):
         for field, given in (("python", "3"), ("python", "/usr/bin/python3"), ("requirements", [])):

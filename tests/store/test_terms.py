@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.cells import value
+from tests.support.command_line import succeed
 from tests.support.store import run_python
 
 from kernelbox import KernelExists, StartFailed, create, execute, get_or_create, restart, status
@@ -35,6 +36,13 @@ def test_options_that_are_given_again_count_and_the_others_stay(place: Path, tmp
     assert (again.cwd, again.tags) == (str(tmp_path), {"a": "b"})
     execute("mine", DIE)
     assert (create("mine", tags={}).cwd, status("mine").tags) == (str(tmp_path), {})
+
+
+def test_the_command_line_leaves_tags_that_it_is_not_given() -> None:
+    execute(create("mine", tags={"a": "b"}), DIE)
+    assert succeed("create", "mine")["tags"] == {"a": "b"}
+    execute("mine", DIE)
+    assert succeed("create", "mine", "--tag", "c=d")["tags"] == {"c": "d"}
 
 
 def test_an_environment_that_this_process_gave_is_given_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def create(options: Namespace) -> int:
             name,
             cwd=options.cwd,
             kernel_type=options.kernel_type,
-            tags=tags,
+            tags=tags or None,  # those of a dead kernel stay
             limits=limits,
             sandbox=sandbox,
             python=options.python,

@@ -115,7 +115,7 @@ def _wanted(request: Request, body: KernelCreate | SessionCreate) -> KernelOptio
     """Returns what a kernel is opened with; raises InvalidInput for a Python that the operator does not allow."""
     allowed = state_of(request).options.pythons
     return KernelOptions(
-        tags=body.tags,
+        tags=body.tags if "tags" in body.model_fields_set else None,  # those of a dead kernel stay
         limits=body.limits,
         python=allowed.interpreter(body.python),
         requirements=allowed.requirements(body.requirements),
