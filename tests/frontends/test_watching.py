@@ -19,7 +19,7 @@ from kernelbox.server.jupyter._front_end_message import JupyterMessage
 @pytest.fixture
 def one(served: Served, kernel_id: str) -> Iterator[FrontEnd]:
     with attached(served, kernel_id) as front_end:
-        front_end.ask("kernel_info_request")
+        front_end.run("None")  # it follows the kernel from now on: before, it might miss what other faces run
         yield front_end
 
 
