@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -385,7 +384,7 @@ def test_what_a_cell_writes_into_the_journal_is_not_believed(
 ) -> None:
     job_id = begin(served, key, wait_at(gate, before="print('before')", after="print('after')"))
     next(event for event in events_of(served, job_id) if event["type"] == "output")
-    with (service_home / "jobs" / job_id / "events-1").open("r+") as events:
+    with (service_home / "jobs" / job_id).open("r+") as events:
         copy = events.read()
         events.write(planted.format(zeros="0" * 32, copy=copy[: len(copy) // 2]))
     gate.touch()
@@ -399,14 +398,18 @@ def test_what_a_cell_writes_into_the_journal_is_not_believed(
 def test_a_record_that_a_cell_writes_into_the_journal_is_none(served: Served, key: str, service_home: Path) -> None:
     job_id = begin(served, key, "1")
     wait_for(served, job_id)
-    record = service_home / "jobs" / job_id / "job"
-    head, _, data = record.read_text().partition("\n")
-    for forged in (f"{'0' * 32} {data}", f"{head}\n{data.replace('done', 'lost')}", head, ""):
+    record = service_home / "jobs" / job_id
+    text = record.read_text()
+    _, head, data = text.split("\n")[:3]
+    for forged in (f"\n{'0' * 32} {data}", f"\n{head}\n{data.replace('running', 'failed!')}", f"\n{head}", ""):
         record.write_text(forged)
         assert served.http.get(f"/jobs/{job_id}").status_code == 404
+    for forged in (text.replace('"state":"done"', '"state":"lost"'), text[: len(text) // 2]):
+        record.write_text(forged)
+        assert look(served, job_id)["state"] == "lost"  # how it ended is not in the file any more
 
 
-@pytest.mark.parametrize("name", ["events-2", "events-999999"])
+@pytest.mark.parametrize("name", ["2", "999999"])
 def test_a_file_of_events_that_a_cell_makes_hides_no_event(
     served: Served, key: str, service_home: Path, gate: Path, name: str
 ) -> None:
@@ -415,7 +418,7 @@ def test_a_file_of_events_that_a_cell_makes_hides_no_event(
     job_id = begin(served, key, wait_at(gate, before="print('true')", after=end))
     following = events_of(served, job_id)
     followed = [next(following), next(following)]
-    (service_home / "jobs" / job_id / name).write_text("\nforged\n")
+    (service_home / "jobs" / f"{job_id}.{name}").write_text("\nforged\n")
     gate.touch()
     followed.append(next(following))
     assert served.http.get("/health").status_code == 200  # the server has looked for more, and waits
@@ -432,12 +435,14 @@ def test_events_behind_megabytes_that_a_cell_has_written_are_given_up(
 ) -> None:
     job_id = begin(served, key, "print('true')")
     wait_for(served, job_id)
-    with (service_home / "jobs" / job_id / "events-1").open("r+b") as events:
-        started = b"\n".join(events.read().split(b"\n")[:3])
-        events.truncate(len(started))
-        events.seek(0, os.SEEK_END)
+    with (service_home / "jobs" / job_id).open("r+b") as events:
+        *beginning, rest = events.read().split(b"\n", 5)  # the first record, and that the cell has started
+        events.seek(len(b"\n".join(beginning)))
+        events.truncate()
         events.write(planted)
         events.truncate(None if planted else 64 * 1024**3)
+        events.seek(0, os.SEEK_END)
+        events.write(b"\n" + rest)
     first, lost = events_of(served, job_id)
     assert (first["type"], lost["type"]) == ("started", "lost")
     assert "has overwritten the events" in lost["detail"]
@@ -449,7 +454,7 @@ def test_a_browser_that_was_told_that_events_are_lost_is_told_to_stop(
 ) -> None:
     job_id = begin(served, key, f"print('begun', flush=True)\n{ENDLESS}")
     next(event for event in events_of(served, job_id) if event["type"] == "output")
-    with (service_home / "jobs" / job_id / "events-1").open("ab") as events:
+    with (service_home / "jobs" / job_id).open("ab") as events:
         events.write(b"x\n" * 2_000_000)
     *_, lost = events_of(served, job_id)
     assert lost["type"] == "lost"
@@ -459,16 +464,17 @@ def test_a_browser_that_was_told_that_events_are_lost_is_told_to_stop(
     assert status_of_return(served, job_id, lost) == 204
 
 
-def test_a_job_among_whose_files_a_cell_has_put_thousands_is_given_up(
+def test_a_job_among_whose_files_a_cell_has_put_thousands_is_followed(
     served: Served, key: str, service_home: Path
 ) -> None:
     job_id = begin(served, key, "1")
     wait_for(served, job_id)
-    for number in range(10_000):
-        (service_home / "jobs" / job_id / f"events-{number}x").touch()
-    (lost,) = events_of(served, job_id)
-    assert "has overwritten the events" in lost["detail"]
-    shutil.rmtree(service_home / "jobs" / job_id)
+    planted = [service_home / "jobs" / f"{job_id}.{number}" for number in range(2, 10_000)]
+    for path in planted:
+        path.touch()
+    assert [event["seq"] for event in events_of(served, job_id)] == [1, 2, 3]
+    for path in planted:
+        path.unlink(missing_ok=True)
 
 
 def test_a_long_journal_is_followed_in_steps_between_which_others_are_served(
@@ -495,41 +501,45 @@ async def count_steps(jobs: Jobs, job_id: str) -> int:
 def test_records_of_any_size_that_a_cell_makes_are_not_read(served: Served, key: str, service_home: Path) -> None:
     job_id = begin(served, key, "1")
     planted = [service_home / "jobs" / f"{number:032x}" for number in range(20)]
-    for folder in planted:
-        folder.mkdir(mode=0o700)
-        with (folder / "job").open("wb") as record:
-            record.truncate(64 * 1024**3)
+    for record in planted:
+        with record.open("wb") as file:
+            file.truncate(64 * 1024**3)
     listed = [job["id"] for job in served.http.get("/jobs").json()["jobs"]]
-    for folder in planted:
-        shutil.rmtree(folder)
+    for record in planted:
+        record.unlink(missing_ok=True)
     assert job_id in listed
-    assert not {folder.name for folder in planted} & set(listed)
+    assert not {record.name for record in planted} & set(listed)
 
 
 def test_what_is_no_job_is_removed_when_jobs_of_its_age_are(key_file: Path) -> None:
     with new_home() as home:
         journal = Journal(Home(str(home), str(key_file)))
         assert journal.claim(f"{1:032x}", {"state": "running"}) is not None
-        old, young = home / "jobs" / f"{2:032x}", home / "jobs" / f"{3:032x}"
-        for folder in (old, young):
-            folder.mkdir(mode=0o700)
-            (folder / "job").write_text("forged")
-        os.utime(old, (0, 0))
+        old, young, folder = (home / "jobs" / f"{number:032x}" for number in (2, 3, 4))
+        folder.mkdir(mode=0o700)
+        parts = [home / "jobs" / f"{number:032x}.2" for number in (1, 2, 3)]
+        for path in (old, young, *parts):
+            path.write_text("forged")
+            os.utime(path, (0, 0))
+        os.utime(young)
+        os.utime(folder, (0, 0))
         journal.sweep()
-        assert sorted(path.name for path in (home / "jobs").iterdir()) == [f"{1:032x}", young.name]
+        kept = [f"{1:032x}", parts[0].name, young.name, parts[2].name]
+        assert sorted(path.name for path in (home / "jobs").iterdir()) == kept
 
 
 def test_jobs_that_ended_a_day_ago_and_the_oldest_of_too_many_are_neither_listed_nor_kept(key_file: Path) -> None:
     with new_home() as home:
         journal = Journal(Home(str(home), str(key_file)))
-        ids = [f"{number:032x}" for number in range(1004)]
+        ids, running = [f"{number:032x}" for number in range(1004)], None
         for job_id in ids:
             record = {"id": job_id, "created_at": job_id}
             entry = journal.claim(job_id, {**record, "state": "running"})
             assert entry is not None
-            if job_id != ids[0]:  # which goes on
+            running = running or entry
+            if entry is not running:
                 entry.finish({**record, "state": "done"}, b"null")
-        os.utime(home / "jobs" / ids[-1] / "job", (0, 0))
+        os.utime(home / "jobs" / ids[-1], (0, 0))
         kept = [ids[0], *ids[4:-1]]
         assert [record["id"] for record in journal.records()] == kept
         journal.sweep()
@@ -539,7 +549,7 @@ def test_jobs_that_ended_a_day_ago_and_the_oldest_of_too_many_are_neither_listed
 def test_a_server_removes_what_is_no_longer_kept(served: Served, key: str, service_home: Path) -> None:
     old = service_home / "jobs" / begin(served, key, "1")
     wait_for(served, old.name)
-    os.utime(old / "job", (0, 0))
+    os.utime(old, (0, 0))
 
     def is_removed() -> bool:
         wait_for(served, begin(served, key, "1"))
@@ -552,7 +562,7 @@ def test_a_request_whose_job_a_cell_has_damaged_is_refused(served: Served, key: 
     once = {"Idempotency-Key": f"damaged-{key}"}
     job_id = served.post(f"/kernels/{key}/jobs", {"code": "1"}, **once).json()["id"]
     wait_for(served, job_id)
-    (service_home / "jobs" / job_id / "job").write_text("forged")
+    (service_home / "jobs" / job_id).write_text("forged")
     again = served.post(f"/kernels/{key}/jobs", {"code": "1"}, **once)
     assert (again.status_code, again.json()["code"]) == (409, "job_damaged")
 
@@ -578,7 +588,7 @@ def test_an_answer_arrives_behind_what_a_cell_has_put_there(
     job_id = begin(served, key, "!echo accepted", approve="ask")
     request = wait_for_approval(served, job_id)
     for number in range(20):
-        os.mkfifo(service_home / "jobs" / job_id / f"answer-{number}", 0o600)
+        os.mkfifo(service_home / "jobs" / f"{job_id}.answer-{number}", 0o600)
     answer = other.post(f"/jobs/{job_id}/approvals/{request['id']}", {"accept": True}, **other.proof)
     assert answer.status_code == 200, answer.text
     assert wait_for(served, job_id)["result"]["output"] == "accepted\n"
@@ -587,10 +597,10 @@ def test_an_answer_arrives_behind_what_a_cell_has_put_there(
 def test_a_job_whose_events_were_deleted_holds_neither_the_server_nor_its_followers(
     served: Served, service_home: Path, key: str
 ) -> None:
-    job_id = begin(served, key, f"print('begun', flush=True)\n{ENDLESS}")
-    next(event for event in events_of(served, job_id) if event["type"] == "output")
-    for file in (service_home / "jobs" / job_id).glob("events-*"):
-        file.unlink()
+    flood = "for _ in range(20): print('x' * 100_000)"
+    job_id = begin(served, key, f"{flood}\nprint('begun', flush=True)\n{ENDLESS}")
+    next(event for event in events_of(served, job_id) if "begun" in event.get("text", ""))
+    assert [file.unlink() for file in (service_home / "jobs").glob(f"{job_id}.*")]
     followed: list[dict[str, Any]] = []
     following = threading.Thread(target=lambda: followed.extend(events_of(served, job_id)))
     following.start()
@@ -598,7 +608,20 @@ def test_a_job_whose_events_were_deleted_holds_neither_the_server_nor_its_follow
     assert served.post(f"/jobs/{job_id}/cancel").status_code in (200, 202)
     assert wait_for(served, job_id)["state"] == "done"
     following.join(DEADLINE)
-    assert followed[-1]["type"] == "lost"
+    assert (followed[0]["type"], followed[-1]["type"]) == ("dropped", "result")
+
+
+def test_a_job_whose_file_was_deleted_is_gone_and_holds_neither_the_server_nor_its_followers(
+    served: Served, service_home: Path, key: str
+) -> None:
+    job_id = begin(served, key, f"print('begun', flush=True)\n{ENDLESS}")
+    following = events_of(served, job_id)
+    assert [next(following)["type"], next(following)["type"]] == ["started", "output"]
+    (service_home / "jobs" / job_id).unlink()
+    assert served.http.get(f"/jobs/{job_id}").status_code == 404
+    assert served.post(f"/kernels/{key}/interrupt").status_code == 200
+    assert next(following)["type"] in ("result", "lost")
+    assert served.execute(key, "1")["return_value"] == "1"
 
 
 def test_a_request_that_is_refused_is_refused_to_all_who_sent_it_at_once(tmp_path: Path, key_file: Path) -> None:

@@ -19,8 +19,8 @@ from websockets.sync.client import connect
 
 from kernelbox import ExecutionResult, KernelBoxConfig
 from kernelbox.host.files._home import Home
-from kernelbox.host.files._place import Place
-from kernelbox.host.store._job_journal import JobEntry, Journal
+from kernelbox.host.store._job_entry import JobEntry
+from kernelbox.host.store._job_journal import Journal
 from kernelbox.server.http._callers import Caller
 from kernelbox.server.http._long_json import PIECE, dump_in_pieces
 from kernelbox.server.jobs._answers import answer_with, answer_with_json, encode_result
@@ -87,7 +87,7 @@ def test_a_result_that_a_cell_has_damaged_is_not_told(served: Served, key: str, 
     once = {"Idempotency-Key": f"damaged-result-{key}"}
     answer = served.post(f"/kernels/{key}/execute", {"code": "6 * 7"}, **once)
     job_id = answer.headers["location"].rpartition("/")[2]
-    kept = service_home / "jobs" / job_id / "job"
+    kept = service_home / "jobs" / job_id
     kept.write_bytes(kept.read_bytes().replace(b'"success"', b'"forged!"'))
     for refusal in (
         served.http.get(f"/jobs/{job_id}"),
@@ -103,11 +103,9 @@ def test_a_result_that_another_version_kept_in_a_file_of_its_own_is_not_called_d
 ) -> None:
     answer = served.post(f"/kernels/{key}/execute", {"code": "6 * 7"}, **{"Idempotency-Key": f"two-files-{key}"})
     kept = service_home / "jobs" / answer.headers["location"].rpartition("/")[2]
-    signature = Journal(Home(str(service_home), KernelBoxConfig.from_env().key_file)).signature(kept.name)
-    with Place.open(str(kept)) as place:
-        parts = {what: signature.read_file(place, "job", what) for what in ("job", "result")}
-    for what, data in parts.items():
-        (kept / what).write_bytes(signature.sign(what, data))
+    journal = Journal(Home(str(service_home), KernelBoxConfig.from_env().key_file))
+    record = {**(journal.read(kept.name) or {}), "server": None}
+    kept.write_bytes(journal.signature(kept.name).sign("job", dump(record)))
     refusal = served.http.get(f"/jobs/{kept.name}")
     assert (refusal.status_code, refusal.json()["code"]) == (409, "job_damaged")
     assert "another version of kernelbox has written it" in refusal.json()["detail"]
@@ -170,28 +168,29 @@ def test_others_are_served_while_a_long_result_is_encoded() -> None:
 class SlowDisk(JobEntry):
     """A job on a disk that takes what is long only after the event loop has served another."""
 
-    def __init__(self, journal: Journal, job_id: str) -> None:
-        super().__init__(journal, job_id)
-        self._loop = asyncio.get_running_loop()
-        self._others = threading.Event()
+    loop: asyncio.AbstractEventLoop
+    others: threading.Event
 
-    def append(self, kind: str, event: bytes) -> int:
-        if len(event) > PIECE:
-            self._loop.call_soon_threadsafe(self._others.set)
-            assert self._others.wait(DEADLINE)
-        return super().append(kind, event)
+    def finish(self, record: dict[str, Any], result: bytes | None) -> None:
+        self.loop.call_soon_threadsafe(self.others.set)
+        assert self.others.wait(DEADLINE)
+        super().finish(record, result)
 
 
-def test_others_are_served_while_a_long_event_is_written(home: Path) -> None:
+def test_others_are_served_while_a_long_result_is_written(home: Path) -> None:
     async def run() -> bytes | None:
         config = KernelBoxConfig.from_env()
         journal, record = Journal(Home(config.home, config.key_file)), {"id": "0" * 32, "state": "running"}
-        journal.claim("0" * 32, record)
+        entry = journal.claim("0" * 32, record)
+        assert entry is not None
+        entry.__class__ = SlowDisk
+        assert isinstance(entry, SlowDisk)
+        entry.loop, entry.others = asyncio.get_running_loop(), threading.Event()
 
         async def work(*_: object) -> ExecutionResult:
             return long_result()
 
-        job = RunningJob(SlowDisk(journal, "0" * 32), record, journal, work)
+        job = RunningJob(entry, record, journal, work)
         await job.task
         return journal.read_result("0" * 32)
 

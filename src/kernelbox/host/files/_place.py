@@ -165,7 +165,7 @@ class Place(Owner):
         """Writes a new file completely or not at all; False if the name is taken."""
         new = self._write_beside(name, data)
         try:
-            os.link(new, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+            self.link(new, name)
         except FileExistsError:
             return False
         finally:
@@ -203,6 +203,10 @@ class Place(Owner):
                 pass
             self.remove_tree(name)
         raise StoreFailed(f"{self.path_of(name)!r} is in the way of a file of kernelbox; remove it")
+
+    def link(self, old: str, new: str) -> None:
+        """Gives a file another name; raises FileExistsError if that is taken."""
+        os.link(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)

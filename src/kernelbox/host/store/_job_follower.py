@@ -6,8 +6,9 @@ import contextlib
 import json
 import os
 
-from kernelbox.base._owning import Owner
+from kernelbox.base._owning import Owner, identify
 from kernelbox.host.files._signed import LONGEST_HEAD, new_hash
+from kernelbox.host.store._job_entry import EVENTS, FILES, RECORD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,20 +19,12 @@ if TYPE_CHECKING:
 
     Json = bytes | bytearray
 
-# The names of files of events, and the heads of events, begin with this. A number follows.
-EVENTS = "events-"
-
 # Bytes to read at a time. A slow client must not fill the memory, and others are served in between.
 _PIECE = 64 * 1024
 
 # The most unsigned bytes to skip, since a cell can make a file of any length. A line counts as much as a head at least,
 # because it takes as long.
 _MOST_PLANTED = 16 * 1024 * 1024
-
-# The most files to check for being the next one, and the most names to look through. Hosts make fewer, but a cell can
-# make any number.
-_MOST_FILES = 64
-_MOST_NAMES = 10_000
 
 
 class Follower(Owner):
@@ -42,11 +35,12 @@ class Follower(Owner):
     unsigned.
     """
 
-    def __init__(self, open_place: Callable[[], Place], signature: Signature, after: int) -> None:
+    def __init__(self, folder: Callable[[], Place], job_id: str, signature: Signature, after: int) -> None:
         self.after = after
         self.is_behind = self.is_far_behind = False
         self.is_damaged = False
-        self._open_place = open_place
+        self._folder = folder
+        self._job_id = job_id
         self._signature = signature
         self._fd = -1
         self._first = 0
@@ -98,7 +92,11 @@ class Follower(Owner):
                 return
             self._head, is_whole = None, head.is_of(self._hash)
             self._hash, self._hashed = new_hash(), 0
-            if is_whole:
+            if is_whole and head.what == RECORD:
+                self._blank_is_due = True
+                self._skip(0)
+                del self._rest[: head.length]
+            elif is_whole:
                 self._blank_is_due = True
                 self._seen, kind = _parse(head)
                 yield self._seen, kind, self._cut_off(head.length)
@@ -135,7 +133,7 @@ class Follower(Owner):
                 self._blank_is_due = False
                 continue  # a blank line comes before every head
             head = self._signature.read_head(line)
-            if head is not None and head.what.startswith(EVENTS) and _parse(head)[0] > self._seen:
+            if head is not None and (head.what == RECORD or _parse(head)[0] > self._seen):
                 return head
             self._skip(end)
         return None
@@ -148,42 +146,38 @@ class Follower(Owner):
         missing = {"first": self.after + 1, "last": next_number - 1}
         return next_number - 1, "dropped", json.dumps(missing).encode("ascii")
 
-    def _later_files(self, place: Place) -> list[int]:
-        """Returns the first events of the later files, of those that a host has begun."""
-        found = place.listdir(_MOST_NAMES + 1)
-        self.is_damaged |= len(found) > _MOST_NAMES
-        names = (name.removeprefix(EVENTS) for name in found if name.startswith(EVENTS))
-        later = sorted(first for name in names if name.isdecimal() and (first := int(name)) > self._first)
-        return [first for first in later[:_MOST_FILES] if self._is_begun(place, first)]
-
-    def _is_begun(self, place: Place, first: int) -> bool:
-        """Tells whether a file begins with the event that it is named after."""
-        try:
-            _, line, *_ = place.head(f"{EVENTS}{first}", LONGEST_HEAD).split(b"\n", 2)
-        except (OSError, ValueError):
-            return False
-        head = self._signature.read_head(line)
-        return head is not None and head.what.startswith(f"{EVENTS}{first} ")
-
     def _has_next(self) -> bool:
+        """Tells whether another file has taken the place of the one that is read."""
         try:
-            with self._open_place() as place:
-                return bool(self._later_files(place))
+            with self._folder() as folder:
+                info = folder.stat(self._job_id)
         except OSError:
             return False
+        return (info.st_dev, info.st_ino) != identify(self._fd)
 
     def _open_next(self) -> bool:
         """Opens the file with the next event, or the oldest file; False if there is none yet."""
-        with contextlib.suppress(OSError), self._open_place() as place:
-            later = self._later_files(place)
-            begun = [first for first in later if first <= self.after + 1]
-            if later:
-                self._first = begun[-1] if begun else later[0]
-                self._fd = place.open_for_reading(f"{EVENTS}{self._first}")
-                self._rest, self._head, self._blank_is_due, self._seen = bytearray(), None, True, self._first - 1
+        with contextlib.suppress(OSError), self._folder() as folder:
+            newest = folder.open_for_reading(self._job_id)
+            try:
+                self._open_later(folder, newest)
+            finally:
+                if self._fd != newest:
+                    os.close(newest)
+        return self._fd >= 0
+
+    def _open_later(self, folder: Place, newest: int) -> None:
+        record = self._signature.read_entry(newest, 0, RECORD)
+        firsts = [] if record is None else json.loads(record)[FILES]
+        later = [first for first in firsts if first > self._first]
+        begun = [first for first in later if first <= self.after + 1]
+        for first in later[max(0, len(begun) - 1) :]:
+            with contextlib.suppress(FileNotFoundError):  # it was too old to be kept
+                self._fd = newest if first == firsts[-1] else folder.open_for_reading(f"{self._job_id}.{first}")
+                self._first = first
+                self._rest, self._head, self._blank_is_due, self._seen = bytearray(), None, True, first - 1
                 self._hash, self._hashed = new_hash(), 0
-                return True
-        return False
+                return
 
 
 def _parse(head: Head) -> tuple[int, str]:

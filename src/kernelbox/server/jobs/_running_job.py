@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from kernelbox.base._errors import EXHAUSTED, ApprovalClosed, KernelBoxError
+from kernelbox.base._errors import ApprovalClosed, KernelBoxError
 from kernelbox.core._executor_values import ToolEvent
 from kernelbox.core.approvals._requests import ApprovalRequest
 from kernelbox.host.store._job_journal import JobEntry, Journal
@@ -33,12 +33,6 @@ _log = logging.getLogger("kernelbox.server")
 
 # Seconds between looks for what another server writes: a person does not notice, and a disk neither.
 LOOK_EVERY = 0.05
-
-
-# How often to try to write the end of a job, and the seconds in between: a server with too many open files can write
-# nothing.
-_ATTEMPTS = 60
-_TRY_AGAIN = 1.0
 
 
 class RunningJob:
@@ -113,7 +107,7 @@ class RunningJob:
             raise
         else:
             self.result = await encode_result(result, Caller(self._record.get("caller", "")))
-            await self._end("result", b"".join((b'{"result":', self.result, b"}")), {})
+            await self._end({})
         finally:
             if self._looking is not None:
                 self._looking.cancel()
@@ -131,31 +125,22 @@ class RunningJob:
             raise
 
     async def _fail(self, failure: dict[str, Any]) -> None:
-        await self._end("failed", dump(failure), {"failed": failure})
+        await self._end({"failed": failure})
 
-    async def _end(self, kind: str, event: bytes, outcome: dict[str, Any]) -> None:
-        if len(event) > PIECE:
-            await in_thread(self._write_event, kind, event)
+    async def _end(self, how: dict[str, Any]) -> None:
+        self.outcome = {**self._record, "state": "done", "ended_at": now(), "last": self._entry.last + 1, **how}
+        if self.result is not None and len(self.result) > PIECE:
+            await in_thread(self._write_end, self.outcome)
         else:
-            self._write_event(kind, event)
-        self._announce()
-        self.outcome = {**self._record, "state": "done", "ended_at": now(), "last": self._entry.last, **outcome}
-        is_long = len(event) > PIECE
-        for _ in range(_ATTEMPTS):
-            if await in_thread(self._write_outcome, self.outcome) if is_long else self._write_outcome(self.outcome):
-                return
-            await asyncio.sleep(_TRY_AGAIN)
+            self._write_end(self.outcome)
 
-    def _write_outcome(self, outcome: dict[str, Any]) -> bool:
-        """Writes the result of the job, or at least that it existed; False if neither is possible at the moment."""
+    def _write_end(self, outcome: dict[str, Any]) -> None:
+        """Writes the end of the job, or at least that there was a job: no client must wait for it."""
         try:
             self._entry.finish(outcome, self.result)
         except OSError as exc:
             self._note_failure(exc)
-            if _is_exhausted(exc):
-                return False
-            self._entry.give_up()  # no client must wait for a result that cannot be written
-        return True
+            self._entry.give_up()
 
     def _on_begin(self, cell: AsyncCell) -> None:
         self._cell = cell
@@ -194,22 +179,19 @@ class RunningJob:
         """Takes the answers that came to other servers, while a question is open."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            if self._cell is None or not self._cell.open_requests():
-                continue
-            for request_id, answer in await in_thread(lambda: list(self._journal.answers(self._entry.id))):
-                with contextlib.suppress(KernelBoxError):
-                    await self.answer(request_id, answer)
+            for request in [] if self._cell is None else self._cell.open_requests():
+                answer = await in_thread(self._journal.take_answer, self._entry.id, request.id)
+                if answer is not None:
+                    with contextlib.suppress(KernelBoxError):
+                        await self.answer(request.id, answer)
 
     def _append(self, kind: str, event: dict[str, Any]) -> None:
-        self._write_event(kind, dump(event))
-        self._announce()
-
-    def _write_event(self, kind: str, event: bytes) -> None:
         """Writes an event. If that fails, the cell continues, and followers miss the event."""
         try:
-            self._entry.append(kind, event)
+            self._entry.append(kind, dump(event))
         except OSError as exc:
             self._note_failure(exc)
+        self._announce()
 
     def _note_failure(self, exc: OSError) -> None:
         if self._is_written:
@@ -219,12 +201,6 @@ class RunningJob:
     def _announce(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
-
-
-def _is_exhausted(exc: OSError) -> bool:
-    """Returns whether too many files are open at the moment; a full disk is another matter."""
-    cause = exc.__cause__ if isinstance(exc.__cause__, OSError) else exc
-    return cause.errno in EXHAUSTED
 
 
 def describe_request(request: ApprovalRequest) -> dict[str, Any]:
