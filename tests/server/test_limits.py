@@ -232,43 +232,38 @@ def test_kernels_that_take_long_to_start_keep_nobody_waiting_who_wants_something
         served.http.delete("/kernels")
 
 
-@contextlib.contextmanager
-def job_that_cannot_be_written(served: Served, key: str, log: Path) -> Iterator[str]:
-    """Has a job end while its server can open nothing, as long as this is entered."""
-    gate = log.parent / "gate"
+@pytest.fixture
+def waiting_job(tmp_path: Path, service_home: Path, key: str) -> Iterator[tuple[Served, str, Path]]:
+    """Starts a server with a job that ends when a file is made; yields the server, the job and the file."""
+    gate = tmp_path / "gate"
     code = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n6 * 7"
-    job_id: str = served.post(f"/sessions/{key}/jobs", {"code": code}).json()["id"]
-    before = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (3, before[1]))
-    gate.touch()
-    while "some of job" not in log.read_text():
-        pass
-    yield job_id
-    resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, before)
+    with serving(tmp_path, KERNELBOX_HOME=str(service_home)) as served:
+        job_id: str = served.post(f"/sessions/{key}/jobs", {"code": code}).json()["id"]
+        yield served, job_id, gate
 
 
-def test_a_job_that_ends_while_the_server_can_open_nothing_is_told_when_it_can(
-    tmp_path: Path, service_home: Path, key: str
+def test_a_job_that_ends_while_its_server_can_open_nothing_is_told(
+    waiting_job: tuple[Served, str, Path], served: Served
 ) -> None:
-    log = tmp_path / "log"
-    with serving(tmp_path, LOG=str(log), KERNELBOX_HOME=str(service_home)) as served:
-        with job_that_cannot_be_written(served, key, log) as job_id:
-            pass
-        while (job := served.http.get(f"/jobs/{job_id}").json())["state"] == "running":
-            pass
+    needy, job_id, gate = waiting_job
+    before = resource.prlimit(needy.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(needy.process.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+    gate.touch()
+    while (job := served.http.get(f"/jobs/{job_id}").json())["state"] == "running":
+        pass
     assert job["result"]["return_value"] == "42"
+    resource.prlimit(needy.process.pid, resource.RLIMIT_NOFILE, before)
 
 
 def test_a_server_that_is_stopped_waits_until_what_came_of_its_jobs_is_written(
-    tmp_path: Path, service_home: Path, served: Served, key: str
+    waiting_job: tuple[Served, str, Path], served: Served
 ) -> None:
-    log = tmp_path / "log"
-    with serving(tmp_path, LOG=str(log), KERNELBOX_HOME=str(service_home)) as stopping:
-        with job_that_cannot_be_written(stopping, key, log) as job_id:
-            stopping.process.terminate()
-            while stopping.http.get("/ready").status_code != 503:
-                pass
-        assert stopping.process.wait(DEADLINE) == 0
+    stopping, job_id, gate = waiting_job
+    stopping.process.terminate()
+    while stopping.http.get("/ready").status_code != 503:
+        pass
+    gate.touch()
+    assert stopping.process.wait(DEADLINE) == 0
     assert served.http.get(f"/jobs/{job_id}").json()["result"]["return_value"] == "42"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,11 @@ from websockets.sync.client import connect
 
 from kernelbox import ExecutionResult, KernelBoxConfig
 from kernelbox.host.files._home import Home
-from kernelbox.host.store._job_entry import JobEntry
 from kernelbox.host.store._job_journal import Journal
 from kernelbox.server.http._callers import Caller
 from kernelbox.server.http._long_json import PIECE, dump_in_pieces
 from kernelbox.server.jobs._answers import answer_with, answer_with_json, encode_result
 from kernelbox.server.jobs._event_streams import EventStream
-from kernelbox.server.jobs._running_job import RunningJob
 from kernelbox.wire._json import dump
 
 # Characters that a cell writes: of each letter so many.
@@ -165,41 +162,9 @@ def test_others_are_served_while_a_long_result_is_encoded() -> None:
     asyncio.run(count())
 
 
-class SlowDisk(JobEntry):
-    """A job on a disk that takes what is long only after the event loop has served another."""
-
-    loop: asyncio.AbstractEventLoop
-    others: threading.Event
-
-    def finish(self, record: dict[str, Any], result: bytes | None) -> None:
-        self.loop.call_soon_threadsafe(self.others.set)
-        assert self.others.wait(DEADLINE)
-        super().finish(record, result)
-
-
-def test_others_are_served_while_a_long_result_is_written(home: Path) -> None:
-    async def run() -> bytes | None:
-        config = KernelBoxConfig.from_env()
-        journal, record = Journal(Home(config.home, config.key_file)), {"id": "0" * 32, "state": "running"}
-        entry = journal.claim("0" * 32, record)
-        assert entry is not None
-        entry.__class__ = SlowDisk
-        assert isinstance(entry, SlowDisk)
-        entry.loop, entry.others = asyncio.get_running_loop(), threading.Event()
-
-        async def work(*_: object) -> ExecutionResult:
-            return long_result()
-
-        job = RunningJob(entry, record, journal, work)
-        await job.task
-        return journal.read_result("0" * 32)
-
-    assert json.loads(asyncio.run(run()) or b"{}")["output"] == long_result().output
-
-
 def test_others_are_served_while_a_long_event_is_sent() -> None:
     async def events() -> AsyncGenerator[tuple[int, str, bytes]]:
-        yield 1, "result", b"x" * (40 * PIECE)
+        yield 1, "result", b"x" * (41 * PIECE)
 
     async def count() -> None:
         stream = EventStream(events(), headers={})

@@ -12,8 +12,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.bounded import DEADLINE, run
@@ -23,9 +24,15 @@ from tests.support.store import fill, mounted
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.host.files._home import Home
 from kernelbox.host.store._job_journal import Journal
+from kernelbox.server.http._callers import Caller
 from kernelbox.server.http._long_json import PIECE
+from kernelbox.server.jobs._job_service import Jobs
 from kernelbox.server.jobs._running_job import RunningJob
-from kernelbox.wire._results import ExecutionResult
+from kernelbox.shells._asyncio_cell import CellOutput
+from kernelbox.wire._results import ExecutionResult, OutputItem
+
+if TYPE_CHECKING:
+    from kernelbox.shells._asyncio_cell import OnEvent
 
 
 @contextlib.contextmanager
@@ -85,7 +92,7 @@ def test_a_record_for_which_there_is_no_room_leaves_the_earlier_one(key_file: Pa
         assert entry is not None
         fill(disk)
         with pytest.raises(OSError, match="No space left"):
-            entry.update({"state": "running", "name": "x" * 5_000})
+            entry.append([], {"state": "running", "name": "x" * 5_000})
         record = journal.read("1" * 32)
         assert record is not None
         assert (record["state"], "name" in record) == ("running", False)
@@ -101,7 +108,7 @@ entry = Journal(Home(*sys.argv[1:])).claim("1" * 32, {"state": "running"})
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
-entry.update({"state": "running", "name": "x" * 5_000})
+entry.append([], {"state": "running", "name": "x" * 5_000})
 """
 
 
@@ -128,14 +135,13 @@ def test_a_job_holds_its_file_open_while_it_runs_and_nothing_else(key_file: Path
         journal = Journal(Home(str(home), str(key_file)))
         entry = journal.claim("1" * 32, {"state": "running"})
         assert entry is not None
-        entry.append("started", b"{}")
-        entry.update({"state": "running"})
+        entry.append([(1, "started", b"{}")], {"state": "running"})
         assert held_in(home / "jobs") == ["1" * 32]
-        entry.append("output", b"x" * 300_000)
-        entry.append("output", b"x" * 300_000)
+        for number in (2, 3):
+            entry.append([(number, "output", b"x" * 300_000)])
         assert held_in(home / "jobs") == ["1" * 32]
         assert len(list((home / "jobs").iterdir())) == 3
-        entry.finish({"state": "done"}, b"{}")
+        entry.finish({"state": "done", "last": 4}, (4, "result", b"{}"))
         assert held_in(home / "jobs") == []
 
 
@@ -145,9 +151,9 @@ def test_nothing_is_deleted_because_descriptors_are_short(key_file: Path) -> Non
         entry = journal.claim("1" * 32, {"state": "running"})
         assert entry is not None
         with shortage(0):  # so that no other file can be begun
-            for _ in range(3):
-                entry.append("output", b"x" * 200_000)
-            entry.finish({"state": "done"}, b"{}")
+            for number in (1, 2, 3):
+                entry.append([(number, "output", b"x" * 200_000)])
+            entry.finish({"state": "done", "last": 4}, (4, "result", b"{}"))
         follower = journal.follow("1" * 32, 0)
         found = follower.read()
         while follower.is_behind:
@@ -207,3 +213,39 @@ def test_a_job_that_is_cancelled_while_it_writes_its_result_writes_to_no_other_f
         assert json.loads(event)["result"]["output"] == text
         gc.collect()
         assert held_in(home / "jobs") == []
+
+
+def test_others_are_served_while_the_disk_hangs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(on_event: OnEvent, on_begin: object) -> ExecutionResult:
+        on_event(CellOutput(OutputItem("stream", text="printed")))
+        return ExecutionResult("success", return_value="42")
+
+    async def main() -> tuple[list[str], bytes | None]:
+        loop, hung = asyncio.get_running_loop(), set()
+
+        def hang(name: str) -> Callable[..., Any]:
+            call = getattr(os, name)
+
+            def wait(*args: Any, **options: Any) -> Any:
+                others = threading.Event()
+                loop.call_soon_threadsafe(others.set)
+                assert others.wait(DEADLINE)
+                hung.add(name)
+                return call(*args, **options)
+
+            return wait
+
+        config = KernelBoxConfig.from_env()
+        jobs = Jobs(Journal(Home(config.home, config.key_file)), kernels=None)  # type: ignore[arg-type]  # none is needed
+        with monkeypatch.context() as patched:
+            for name in ("open", "link", "write"):
+                patched.setattr(os, name, hang(name))
+            job_id = await jobs.begin(Caller(), {"fingerprint": ""}, work)
+            ended = await jobs.result(job_id)
+        assert ended is not None
+        assert hung == {"open", "link", "write"}
+        return [kind async for _, kind, _ in jobs.events(job_id, 0)], ended[1]
+
+    kinds, result = run(main)
+    assert kinds == ["output", "result"]
+    assert json.loads(result or b"")["return_value"] == "42"

@@ -8,6 +8,7 @@ import threading
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Executor
     from typing import Any, TypeVar
 
     from kernelbox.core._kernel_handle import KernelHandle
@@ -129,8 +130,10 @@ def allow_threads() -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_MOST_THREADS))
 
 
-async def in_thread(function: Callable[..., T], *args: Any, undo: Callable[[T], object] | None = None) -> T:
-    """Runs a blocking function in a thread, to its end.
+async def in_thread(
+    function: Callable[..., T], *args: Any, undo: Callable[[T], object] | None = None, pool: Executor | None = None
+) -> T:
+    """Runs a blocking function in a thread, of a pool if one is given, to its end.
 
     A caller that is cancelled meanwhile does not wait for it; what the function made is then passed to `undo`,
     in the same thread.
@@ -148,7 +151,7 @@ async def in_thread(function: Callable[..., T], *args: Any, undo: Callable[[T], 
         return value
 
     try:
-        return await asyncio.to_thread(work)
+        return await (asyncio.to_thread(work) if pool is None else asyncio.wrap_future(pool.submit(work)))
     except asyncio.CancelledError:
         with lock:
             abandoned, was_made = True, bool(made)

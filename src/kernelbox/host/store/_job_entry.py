@@ -18,11 +18,14 @@ from kernelbox.wire._json import dump
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from kernelbox.host.files._pinned import Pinned
     from kernelbox.host.files._place import Place
     from kernelbox.host.files._signed import Signature
+
+    Event = tuple[int, str, bytes]
 
 # What the heads of entries say: that it is a record of the job, or an event with its number and kind.
 RECORD = "job"
@@ -61,7 +64,7 @@ class JobEntry(Owner):
 
     def __init__(self, root: Pinned, signature: Signature, job_id: str) -> None:
         self.id = job_id
-        self.last = 0
+        self._next = 1  # the number of the first event that is not written
         self._root = root
         self._signature = signature
         self._record: dict[str, Any] = {}
@@ -89,34 +92,31 @@ class JobEntry(Owner):
         _here[self.id] = self
         return True
 
-    def append(self, kind: str, event: bytes) -> int:
-        """Writes an event, which is JSON, and returns its number.
+    def append(self, events: Sequence[Event], record: dict[str, Any] | None = None) -> None:
+        """Writes events, which are JSON, and the record, if it has changed.
 
-        If the disk is full, earlier events of the job are deleted; raises OSError if that is not enough.
+        If the disk is full, earlier events of the job are deleted; raises OSError if that is not enough, and then
+        nothing of this is written.
         """
-        self.last += 1
-        entry = self._signature.entry(f"{EVENTS}{self.last} {kind}", event)
-        if self._size and self._size + len(entry) > _LARGEST_FILE:
+        parts = [self._event(event) for event in events]
+        if record is not None:
+            parts.append(self._running(record))
+        data = b"".join(parts)
+        self._next = events[0][0] if events else self._next
+        if self._size and self._size + len(data) > _LARGEST_FILE:
             with contextlib.suppress(OSError):  # then this file grows
                 self._begin_file()
-        self._write(entry)
-        self._size += len(entry)
-        return self.last
+        self._write(data)
+        self._size += len(data)
+        self._next += len(events)
+        if record is not None:
+            self._record = record
 
-    def update(self, record: dict[str, Any]) -> None:
-        """Writes the record of the job while it runs; raises OSError, and then the earlier one stays."""
-        self._write(self._running(record))
-        self._record = record
-
-    def finish(self, record: dict[str, Any], result: bytes | None) -> None:
+    def finish(self, record: dict[str, Any], event: Event) -> None:
         """Writes the last event and the end of the job. If the disk is full, events are deleted. Raises OSError."""
-        self.last += 1
-        if result is None:
-            last = self._signature.entry(f"{EVENTS}{self.last} failed", dump(record.get("failed")))
-        else:
-            last = self._signature.entry(f"{EVENTS}{self.last} result", b"".join((RESULT, result, b"}")))
-        end = self._signature.entry(RECORD, dump({**record, LAST_SIZE: len(last)}))
-        self._write(b"".join((last, end)))
+        self._next = event[0]
+        last = self._event(event)
+        self._write(b"".join((last, self._signature.entry(RECORD, dump({**record, LAST_SIZE: len(last)})))))
         self._file = None
 
     def give_up(self) -> None:
@@ -163,10 +163,10 @@ class JobEntry(Owner):
             folder.remove_tree(name)  # a cell may have made it
             folder.link(self.id, name)
             earlier = {**self._earlier, self._first: self._size}
-            record = {**self._record, FILES: [*earlier, self.last]}
+            record = {**self._record, FILES: [*earlier, self._next]}
             file, new = self._make_file(folder, self._running(record))
             folder.rename(new, self.id)
-        self._file, self._earlier, self._first, self._size = file, earlier, self.last, 0
+        self._file, self._earlier, self._first, self._size = file, earlier, self._next, 0
         self._remove_earlier(_MOST_EVENTS)
 
     def _make_file(self, folder: Place, data: bytes) -> tuple[_OpenFile, str]:
@@ -189,6 +189,10 @@ class JobEntry(Owner):
                 del self._earlier[oldest]
                 with contextlib.suppress(FileNotFoundError):
                     folder.remove(f"{self.id}.{oldest}")
+
+    def _event(self, event: Event) -> bytes:
+        number, kind, data = event
+        return self._signature.entry(f"{EVENTS}{number} {kind}", data)
 
     def _running(self, record: dict[str, Any]) -> bytes:
         return self._signature.entry(RECORD, dump({"server": _this_process(), FILES: _FIRST_FILE, **record}))

@@ -30,14 +30,13 @@ _MOST_PLANTED = 16 * 1024 * 1024
 class Follower(Owner):
     """Reads the events of a job in order. If some were already deleted, `read` says which.
 
-    `is_behind` tells whether there may be more to read at once, and `is_far_behind` whether most likely there is, since
-    the last piece was as long as it can be. `is_damaged` becomes true, and reading stops, when too much of the files is
-    unsigned.
+    `is_behind` tells whether there may be more to read at once. `is_damaged` becomes true, and reading stops, when too
+    much of the files is unsigned.
     """
 
     def __init__(self, folder: Callable[[], Place], job_id: str, signature: Signature, after: int) -> None:
         self.after = after
-        self.is_behind = self.is_far_behind = False
+        self.is_behind = False
         self.is_damaged = False
         self._folder = folder
         self._job_id = job_id
@@ -58,7 +57,6 @@ class Follower(Owner):
 
     def read(self) -> list[tuple[int, str, Json]]:
         """Returns the next few events, each as number, kind and JSON."""
-        self.is_far_behind = False
         self.is_behind = not self.is_damaged and (self._fd >= 0 or self._open_next()) and self._read_piece()
         return list(self._take()) if self.is_behind else []
 
@@ -72,7 +70,6 @@ class Follower(Owner):
             if not data:
                 self.close()
         self._rest += data
-        self.is_far_behind = len(data) == _PIECE
         return True
 
     def _take(self) -> Iterator[tuple[int, str, Json]]:

@@ -163,7 +163,7 @@ class Journal:
     def _is_over(self, folder: Place, name: str, *, is_old: bool) -> bool:
         """Tells whether a job has ended; one without a record may be about to be looked at, until it is old."""
         try:
-            return self._read(folder, name)["state"] != "running"
+            return bool(self._read(folder, name)["state"] != "running")
         except (ValueError, StoreFailed, FileNotFoundError):  # it was given up, or a cell has made or damaged it
             return is_old
         except OSError:  # too many open files, or a failing disk: nothing is known about it

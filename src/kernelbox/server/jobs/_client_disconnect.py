@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
-from fastapi import Request
+from starlette.types import Receive
 
 from kernelbox.server.http._failures import RequestRefused
-from kernelbox.wire._results import ExecutionResult
+
+T = TypeVar("T")
 
 # Seconds. Most cells end sooner, so they do not need a second task that watches the connection.
 _SHORT = 0.05
 
 
-async def run_attended(request: Request, running: Coroutine[Any, Any, ExecutionResult]) -> ExecutionResult:
-    """Returns the result of what runs, and cancels it if the client disconnects first."""
-    attention = _Attention(request)
+async def run_attended(receive: Receive, running: Coroutine[Any, Any, T]) -> T:
+    """Returns what this returns, and cancels it if the client disconnects first; then raises RequestRefused."""
+    attention = _Attention(receive)
     try:
         return await running
     except asyncio.CancelledError:
@@ -31,10 +32,10 @@ async def run_attended(request: Request, running: Coroutine[Any, Any, ExecutionR
 class _Attention:
     """Watches a connection, and cancels the task that waits for the answer when the client disconnects."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, receive: Receive) -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
-        self._request = request
+        self._receive = receive
         self._waiting = task
         self._looking: asyncio.Task[None] | None = None
         self._gone = False
@@ -53,7 +54,7 @@ class _Attention:
         self._looking = asyncio.ensure_future(self._look())
 
     async def _look(self) -> None:
-        while (await self._request.receive())["type"] != "http.disconnect":
+        while (await self._receive())["type"] != "http.disconnect":
             pass
         self._gone = True
         self._waiting.cancel()

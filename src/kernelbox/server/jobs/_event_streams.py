@@ -16,6 +16,7 @@ from kernelbox.base._errors import KernelBoxError
 from kernelbox.server.http._failures import RequestRefused, describe_failure
 from kernelbox.server.http._long_json import PIECE, cut
 from kernelbox.server.http._request_limits import check_values
+from kernelbox.server.jobs._client_disconnect import run_attended
 
 Event = tuple[int, str, bytes | bytearray]
 Events = AsyncGenerator[Event]
@@ -48,34 +49,61 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        sending = asyncio.ensure_future(self._send_all(send))
-        gone = asyncio.ensure_future(_until_gone(receive))
+        signs = _SignsOfLife(send, self._sign_of_life)
         try:
-            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                with contextlib.suppress(OSError):
-                    sending.result()
+            await run_attended(receive, self._send_all(send, signs))
+        except (OSError, RequestRefused):
+            self._tell_gone()
+        except BaseException:
+            self._tell_gone()
+            raise
         finally:
-            if not sending.done() and self._on_gone is not None:
-                self._on_gone()
-            gone.cancel()
-            sending.cancel()
+            signs.end()
 
-    async def _send_all(self, send: Send) -> None:
-        async with contextlib.aclosing(_with_signs_of_life(self._events, self._sign_of_life)) as events:
+    async def _send_all(self, send: Send, signs: _SignsOfLife) -> None:
+        async with contextlib.aclosing(self._events) as events:
             async for event in events:
+                signs.is_held = True
                 for piece in _written(event):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     if len(piece) == PIECE:
                         await asyncio.sleep(0)  # others are served between the pieces of a long event
+                signs.is_held = False
+        signs.end()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
+    def _tell_gone(self) -> None:
+        if self._on_gone is not None:
+            self._on_gone()
 
-def _written(event: Event | None) -> Iterator[bytes]:
-    """Yields an event as it is sent, a long one in pieces; None is a sign of life, which clients pass over."""
-    if event is None:
-        yield b": \n\n"
-        return
+
+class _SignsOfLife:
+    """Sends comments, which clients pass over, while a stream lasts; none while it is held, in an event."""
+
+    def __init__(self, send: Send, seconds: float) -> None:
+        self.is_held = False
+        self._send = send
+        self._seconds = seconds
+        self._sending: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)  # most streams are over sooner
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
+
+    def _begin(self) -> None:
+        self._sending = asyncio.ensure_future(self._send_often())
+
+    async def _send_often(self) -> None:
+        while True:
+            if not self.is_held:
+                await self._send({"type": "http.response.body", "body": b": \n\n", "more_body": True})
+            await asyncio.sleep(self._seconds)
+
+
+def _written(event: Event) -> Iterator[bytes]:
+    """Yields an event as it is sent, a long one in pieces."""
     number, kind, data = event
     head = b"id: %d\nevent: %s\ndata: " % (number, kind.encode("ascii"))
     if len(data) <= PIECE:
@@ -84,33 +112,6 @@ def _written(event: Event | None) -> Iterator[bytes]:
         yield head
         yield from cut(data)
         yield b"\n\n"
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _with_signs_of_life(events: Events, seconds: float) -> AsyncGenerator[Event | None]:
-    """Yields the events, and None after a while without one."""
-    coming: asyncio.Future[Event] | None = None
-    try:
-        while True:
-            coming = coming or asyncio.ensure_future(anext(events))
-            await asyncio.wait({coming}, timeout=seconds)
-            if not coming.done():
-                yield None
-                continue
-            try:
-                yield coming.result()
-            except StopAsyncIteration:
-                return
-            coming = None
-    finally:
-        if coming is not None:
-            coming.cancel()
-            await asyncio.wait({coming})
-        await events.aclose()
 
 
 async def send_events(socket: WebSocket, events: Events) -> None:

@@ -8,10 +8,12 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from kernelbox.host.store._job_journal import JobEntry, Journal
+from kernelbox.host.store._job_entry import JobEntry
+from kernelbox.host.store._job_journal import Journal
 from kernelbox.host.store._record import now
 from kernelbox.server.http._callers import Caller
 from kernelbox.server.http._failures import RequestRefused
@@ -23,6 +25,8 @@ from kernelbox.wire._json import dump
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.server.jobs._running_job import Work
+
+    Event = tuple[int, str, bytes | bytearray]
 
 # The kinds of events that no other follows.
 _LAST = ("result", "failed", "lost")
@@ -48,6 +52,9 @@ _NO_RESULT = (
 # Seconds that another server may take to act on an answer.
 _ANSWER_PATIENCE = 10.0
 
+# Threads that write the journal. They are not those that serve other requests, so a disk that hangs holds up only jobs.
+_WRITERS = 4
+
 # How often to try again if another server removes a job between two steps.
 _ATTEMPTS = 10
 
@@ -62,6 +69,7 @@ class Jobs:
         self._journal = journal
         self._kernels = kernels
         self._mine: dict[str, RunningJob] = {}
+        self._threads = ThreadPoolExecutor(_WRITERS, "journal")
         self._sweep_due = 0.0
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -76,16 +84,19 @@ class Jobs:
         """
         job_id = os.urandom(16).hex() if key is None else _id_of(caller, key)
         for _ in range(_ATTEMPTS):
-            # Not in a thread, like every write about a job: it is short, and handing it over would take as long.
-            entry = self._journal.claim(job_id, self._new_record(job_id, caller, about))
+            record = {"id": job_id, "state": "running", "caller": caller.name, "created_at": now(), **about}
+            claim = self._journal.claim
+            entry = await in_thread(claim, job_id, record, undo=self._give_back, pool=self._threads)
             if entry is not None:
-                return await self._start(entry, caller, about, work)
+                return await self._start(entry, record, work)
             if await self._has_begun(job_id, about):
                 return job_id
         raise RequestRefused(409, "job_damaged", _NO_RECORD)
 
-    def _new_record(self, job_id: str, caller: Caller, about: dict[str, Any]) -> dict[str, Any]:
-        return {"id": job_id, "state": "running", "caller": caller.name, "created_at": now(), **about}
+    def _give_back(self, entry: JobEntry | None) -> None:
+        """Removes a job whose caller has stopped to wait before it began."""
+        if entry is not None:
+            self._journal.remove(entry.id)
 
     async def _has_begun(self, job_id: str, about: dict[str, Any]) -> bool:
         """Waits until the kernel of a job that has the same key has its cell; False if it was refused meanwhile."""
@@ -102,8 +113,8 @@ class Jobs:
             await asyncio.sleep(LOOK_EVERY)  # it is about to be ours, or another server's
         return False
 
-    async def _start(self, entry: JobEntry, caller: Caller, about: dict[str, Any], work: Work) -> str:
-        running = RunningJob(entry, self._new_record(entry.id, caller, about), self._journal, work)
+    async def _start(self, entry: JobEntry, record: dict[str, Any], work: Work) -> str:
+        running = RunningJob(entry, record, self._journal, work, threads=self._threads)
         self._mine[entry.id] = running
         running.task.add_done_callback(lambda _: self._mine.pop(entry.id, None))
         if self._sweeping is None and time.monotonic() >= self._sweep_due:
@@ -130,29 +141,40 @@ class Jobs:
 
     async def get(self, caller: Caller, job_id: str) -> dict[str, Any]:
         """Returns the record of a job of one caller; raises RequestRefused if there is none."""
-        record = await in_thread(self._journal.read, job_id) if _is_id(job_id) else None
+        running = self._mine.get(job_id)
+        record = running.record if running is not None else None
+        if record is None and _is_id(job_id):
+            record = await in_thread(self._journal.read, job_id)
         if record is None or (caller.name and record.get("caller") != caller.name):
             raise RequestRefused(404, "job_not_found", f"there is no job {job_id[:64]!r}; it may have ended long ago")
         return record
 
     async def all(self, caller: Caller) -> list[dict[str, Any]]:
         """Returns the records of the jobs of one caller, oldest first."""
-        records = await in_thread(self._journal.records)
+        found = await in_thread(self._journal.records)
+        records = [self._mine[record["id"]].record if record["id"] in self._mine else record for record in found]
         return [record for record in records if not caller.name or record.get("caller") == caller.name]
 
-    async def events(self, job_id: str, after: int) -> AsyncGenerator[tuple[int, str, bytes | bytearray]]:
+    async def events(self, job_id: str, after: int) -> AsyncGenerator[Event]:
         """Yields the events of a job after one, by number, kind and JSON, as they come, until the last."""
         if after >= _END:
             return
         follower, end = self._journal.follow(job_id, after), ""
+        running = self._mine.get(job_id)
         try:
             while True:
-                found = follower.read()
+                found: Sequence[Event] = [] if running is None else running.recent(follower.after)
+                is_behind = False
+                if found:
+                    follower.after = found[-1][0]
+                elif not self._has_no_more(job_id, follower.after):
+                    found = follower.read()
+                    is_behind = follower.is_behind
                 for number, kind, event in found:
                     yield number, kind, event
                     if kind in _LAST:
                         return
-                if follower.is_far_behind or (follower.is_behind and not self._has_no_more(job_id, follower.after)):
+                if is_behind:
                     await asyncio.sleep(0)  # there may be megabytes more, and others are served too
                     continue
                 if end == _OVER:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from kernelbox.base._errors import ApprovalClosed, KernelBoxError
 from kernelbox.core._executor_values import ToolEvent
 from kernelbox.core.approvals._requests import ApprovalRequest
-from kernelbox.host.store._job_journal import JobEntry, Journal
+from kernelbox.host.store._job_entry import RESULT, JobEntry
+from kernelbox.host.store._job_journal import Journal
 from kernelbox.host.store._record import now
 from kernelbox.server.http._callers import Caller
 from kernelbox.server.http._failures import RequestRefused, describe_failure
-from kernelbox.server.http._long_json import PIECE
 from kernelbox.server.jobs._answers import encode_result, image_address
+from kernelbox.server.jobs._job_writer import JobWriter
 from kernelbox.shells._asyncio_cell import CellOutput
 from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.wire._json import dump
@@ -24,12 +24,13 @@ from kernelbox.wire._results import ExecutionResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from kernelbox.host.store._job_entry import Event
     from kernelbox.shells._asyncio_cell import AsyncCell, CellEvent, OnEvent
 
     OnBegin = Callable[[AsyncCell], None]
     Work = Callable[[OnEvent, OnBegin], Coroutine[Any, Any, ExecutionResult]]
-
-_log = logging.getLogger("kernelbox.server")
 
 # Seconds between looks for what another server writes: a person does not notice, and a disk neither.
 LOOK_EVERY = 0.05
@@ -38,23 +39,32 @@ LOOK_EVERY = 0.05
 class RunningJob:
     """A job of this process: drives its work, and writes its events and its result."""
 
-    def __init__(self, entry: JobEntry, record: dict[str, Any], journal: Journal, work: Work) -> None:
-        self._entry = entry
-        self._record = record
+    def __init__(
+        self,
+        entry: JobEntry,
+        record: dict[str, Any],
+        journal: Journal,
+        work: Work,
+        *,
+        threads: Executor | None = None,
+    ) -> None:
+        """The threads write the journal; without any, those of the event loop do."""
+        self.record = record
+        self._id = entry.id
+        self._writer = JobWriter(entry, threads)
         self._journal = journal
         self._cell: AsyncCell | None = None
         self._is_cancelled = False
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._news = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
-        self._is_written = True
         self.outcome: dict[str, Any] | None = None
         self.result: bytes | None = None
         self.task = asyncio.ensure_future(self._drive(work))
         self.task.add_done_callback(lambda _: self._announce())
 
     def __repr__(self) -> str:
-        return f"<RunningJob {self._entry.id}>"
+        return f"<RunningJob {self._id}>"
 
     async def until_begun(self) -> None:
         """Waits until the kernel has the cell; raises what prevented that, once nothing is left of the job."""
@@ -63,11 +73,15 @@ class RunningJob:
     @property
     def last(self) -> int:
         """The number of the last event."""
-        return self._entry.last
+        return self._writer.last
+
+    def recent(self, after: int) -> list[Event]:
+        """Returns the events after one, if none of them is only in the file."""
+        return self._writer.recent(after)
 
     async def until_event(self, after: int) -> None:
         """Waits until there is an event after one."""
-        while self._entry.last <= after and not self.task.done():
+        while self._writer.last <= after and not self.task.done():
             news = self._news
             await news.wait()
 
@@ -98,7 +112,7 @@ class RunningJob:
             result = await self._run(work)
         except (KernelBoxError, RequestRefused) as exc:
             if not self._begun.done():
-                await in_thread(self._journal.remove, self._entry.id)
+                await in_thread(self._journal.remove, self._id)
                 self._begun.set_exception(exc)
                 return
             await self._fail(describe_failure(exc))
@@ -106,8 +120,8 @@ class RunningJob:
             await self._fail(describe_failure(None))
             raise
         else:
-            self.result = await encode_result(result, Caller(self._record.get("caller", "")))
-            await self._end({})
+            self.result = await encode_result(result, Caller(self.record.get("caller", "")))
+            await self._end("result", b"".join((RESULT, self.result, b"}")), {})
         finally:
             if self._looking is not None:
                 self._looking.cancel()
@@ -125,32 +139,20 @@ class RunningJob:
             raise
 
     async def _fail(self, failure: dict[str, Any]) -> None:
-        await self._end({"failed": failure})
+        await self._end("failed", dump(failure), {"failed": failure})
 
-    async def _end(self, how: dict[str, Any]) -> None:
-        self.outcome = {**self._record, "state": "done", "ended_at": now(), "last": self._entry.last + 1, **how}
-        if self.result is not None and len(self.result) > PIECE:
-            await in_thread(self._write_end, self.outcome)
-        else:
-            self._write_end(self.outcome)
-
-    def _write_end(self, outcome: dict[str, Any]) -> None:
-        """Writes the end of the job, or at least that there was a job: no client must wait for it."""
-        try:
-            self._entry.finish(outcome, self.result)
-        except OSError as exc:
-            self._note_failure(exc)
-            self._entry.give_up()
+    async def _end(self, kind: str, event: bytes, how: dict[str, Any]) -> None:
+        self.outcome = {**self.record, "state": "done", "ended_at": now(), "last": self._writer.last + 1, **how}
+        await self._writer.finish(self.outcome, kind, event)
+        self._announce()
 
     def _on_begin(self, cell: AsyncCell) -> None:
         self._cell = cell
         execution_id, kernel = cell.request.id, cell.kernel.record
-        self._append("started", {"job_id": self._entry.id, "execution_id": execution_id})
-        self._record |= {"kernel_id": kernel.kernel_id, "kernel": kernel.name, "execution_id": execution_id}
-        try:
-            self._entry.update(self._record)
-        except OSError as exc:
-            self._note_failure(exc)
+        self._append("started", {"job_id": self._id, "execution_id": execution_id})
+        known = {"kernel_id": kernel.kernel_id, "kernel": kernel.name, "execution_id": execution_id}
+        self.record = {**self.record, **known}  # not changed in place: threads read it
+        self._writer.update(self.record)
         if not self._begun.done():
             self._begun.set_result(None)
         if self._is_cancelled:
@@ -180,23 +182,14 @@ class RunningJob:
         while True:
             await asyncio.sleep(LOOK_EVERY)
             for request in [] if self._cell is None else self._cell.open_requests():
-                answer = await in_thread(self._journal.take_answer, self._entry.id, request.id)
+                answer = await in_thread(self._journal.take_answer, self._id, request.id)
                 if answer is not None:
                     with contextlib.suppress(KernelBoxError):
                         await self.answer(request.id, answer)
 
     def _append(self, kind: str, event: dict[str, Any]) -> None:
-        """Writes an event. If that fails, the cell continues, and followers miss the event."""
-        try:
-            self._entry.append(kind, dump(event))
-        except OSError as exc:
-            self._note_failure(exc)
+        self._writer.append(kind, dump(event))
         self._announce()
-
-    def _note_failure(self, exc: OSError) -> None:
-        if self._is_written:
-            self._is_written = False
-            _log.error("some of job %s cannot be written: %s", self._entry.id, exc)
 
     def _announce(self) -> None:
         self._news.set()

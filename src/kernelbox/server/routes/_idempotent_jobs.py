@@ -51,7 +51,7 @@ async def begin_job(request: HTTPConnection, body: CellBody, work: Work, once: s
         sentence = "an Idempotency-Key has 1 to 255 ASCII letters, digits or punctuation, without spaces"
         raise RequestRefused(422, "invalid_request", sentence)
     # pydantic's own JSON has no form for halves of characters, which code may have.
-    about = {"fingerprint": fingerprint(request.url.path, json.dumps(body.model_dump()))}
+    about = {"fingerprint": fingerprint(request.scope["path"], json.dumps(body.model_dump()))}
     return await state_of(request).jobs.begin(caller_of(request), about, work, key=once)
 
 

@@ -77,7 +77,7 @@ async def _execute(request: Request, body: ExecuteBody, find: FindKernel, once: 
         return await _run_once(request, body, running(request, body, find), once)
     state = state_of(request)
     run = state.executions.run(await find(), body.code, options_of(state, body))
-    return answer_with(await run_attended(request, run), caller_of(request))
+    return answer_with(await run_attended(request.receive, run), caller_of(request))
 
 
 async def _retry(request: Request, body: RetryExecute, find: FindKernel, once: str | None) -> Response:
@@ -88,7 +88,7 @@ async def _retry(request: Request, body: RetryExecute, find: FindKernel, once: s
             return await _run_until_success(state, body, find, on_event=on_event, on_begin=on_begin)
 
         return await _run_once(request, body, work, once)
-    result = await run_attended(request, _run_until_success(state, body, find))
+    result = await run_attended(request.receive, _run_until_success(state, body, find))
     return answer_with(result, caller_of(request))
 
 
