@@ -257,7 +257,7 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
         A running cell is waited for, at most `timeout` seconds; then KernelBusy is raised. A branch has new random
         numbers, unless `reseed` is False. Raises CannotCopy if something in the kernel cannot be copied.
         """
-        records = await in_thread(self._make_branches, name, names, reseed, timeout, undo=self._undo_branches)
+        records = await in_thread(self._branch, name, names, reseed, timeout, undo=self._undo_branches)
         made = [self._object_of(record) for record in records]
         return made if name is None else made[0]
 
@@ -269,29 +269,29 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
         timeout: float | None = None,  # noqa: ASYNC109  # as above
     ) -> Checkpoint:
         """Freezes a copy of the kernel. `rollback` goes back to it, and so does a kernel that dies."""
-        return await in_thread(self._make_checkpoint, label, timeout, undo=self._drop_checkpoint)
+        return await in_thread(self._checkpoint, label, timeout, undo=self._drop)
 
     async def checkpoints(self) -> list[Checkpoint]:
         """Returns the checkpoints, oldest first, with the memory that each has for itself."""
-        return await in_thread(self._find_checkpoints)
+        return await in_thread(self._checkpoints)
 
     async def rollback(self, to: Checkpoint | int | str | None = None) -> Self:
         """Rolls back to a checkpoint, by number or label, or to the last one. Raises CheckpointNotFound.
 
         A running cell is ended, and its result says why. Files are not undone. The checkpoint can be used again.
         """
-        return await in_thread(self._set_back, to)
+        return await in_thread(self._rollback, to)
 
     async def drop(self, checkpoint: Checkpoint | int | str) -> bool:
         """Ends a checkpoint and frees its memory; returns whether it existed."""
-        return await in_thread(self._drop_checkpoint, checkpoint)
+        return await in_thread(self._drop, checkpoint)
 
     async def promote(self, *, timeout: float | None = None) -> Self:  # noqa: ASYNC109  # as above
         """Replaces the original by this branch, and returns the original, which keeps its name and id.
 
         The branch no longer exists then, and the variables of the original are lost. Errors are those of `branch`.
         """
-        return self._object_of(await in_thread(self._take_place, timeout))
+        return self._object_of(await in_thread(self._promote, timeout))
 
     # -- data ------------------------------------------------------------------------------------------------
 
@@ -311,7 +311,7 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
         """The files that the kernel sees, to read, write, list, move and remove."""
         return AsyncFiles(self._handle)
 
-    def _reach(self) -> None:
+    def _prepare_loop(self) -> None:
         toolbox = Toolbox(self._here.config, sandboxed=bool(self._options.sandbox))
         self._kernels = AsyncKernels(self._here, self._options, toolbox, advice=next_by_name(self.name))
         self._starting = asyncio.Lock()

@@ -52,7 +52,7 @@ class Kernel(KernelObject["Approve"]):
     def of(cls, here: Kernels, record: KernelRecord, options: KernelOptions) -> Kernel:
         """Makes the object of a kernel that was opened with these options."""
         defaults = CellDefaults(None, None, None, None)
-        return cls.__new__(cls)._take(here, record.name, options, defaults)._adopt(record)
+        return cls.__new__(cls)._set_up(here, record.name, options, defaults)._adopt(record)
 
     def _open(self) -> None:
         warn_on_loop("Kernel()")
@@ -231,35 +231,35 @@ class Kernel(KernelObject["Approve"]):
         A running cell is waited for, at most `timeout` seconds; then KernelBusy is raised. A branch has new random
         numbers, unless `reseed` is False. Raises CannotCopy if something in the kernel cannot be copied.
         """
-        made = [self._object_of(record) for record in self._make_branches(name, names, reseed, timeout)]
+        made = [self._object_of(record) for record in self._branch(name, names, reseed, timeout)]
         return made if name is None else made[0]
 
     @suggest_arguments
     def checkpoint(self, label: str | None = None, *, timeout: float | None = None) -> Checkpoint:
         """Freezes a copy of the kernel. `rollback` goes back to it, and so does a kernel that dies."""
-        return self._make_checkpoint(label, timeout)
+        return self._checkpoint(label, timeout)
 
     def checkpoints(self) -> list[Checkpoint]:
         """Returns the checkpoints, oldest first, with the memory that each has for itself."""
-        return self._find_checkpoints()
+        return self._checkpoints()
 
     def rollback(self, to: Checkpoint | int | str | None = None) -> Self:
         """Rolls back to a checkpoint, by number or label, or to the last one. Raises CheckpointNotFound.
 
         A running cell is ended, and its result says why. Files are not undone. The checkpoint can be used again.
         """
-        return self._set_back(to)
+        return self._rollback(to)
 
     def drop(self, checkpoint: Checkpoint | int | str) -> bool:
         """Ends a checkpoint and frees its memory; returns whether it existed."""
-        return self._drop_checkpoint(checkpoint)
+        return self._drop(checkpoint)
 
     def promote(self, *, timeout: float | None = None) -> Self:
         """Replaces the original by this branch, and returns the original, which keeps its name and id.
 
         The branch no longer exists then, and the variables of the original are lost. Errors are those of `branch`.
         """
-        return self._object_of(self._take_place(timeout))
+        return self._object_of(self._promote(timeout))
 
     # -- data ------------------------------------------------------------------------------------------------
 

@@ -86,14 +86,14 @@ class KernelObject(KernelRecord, Generic[Answerer]):
             session_name, tags, cwd, env, "kernel", kernel_type, limits, chosen, python, requirements, progress
         )
         defaults = CellDefaults(timeout, images_dir, policy, output_char_limit, budget, choose_tools(tools))
-        self._take(kernels(), name, options, defaults, destroy=destroy)
+        self._set_up(kernels(), name, options, defaults, destroy=destroy)
         self._approve = check_approve(approve)
         # Options that cannot be used are rejected before a kernel is opened.
         self._cell_options("python", None, asks=approve is not None)
-        self._reach()
+        self._prepare_loop()
         self._open()
 
-    def _take(
+    def _set_up(
         self,
         here: Kernels,
         name: str | None,
@@ -111,7 +111,7 @@ class KernelObject(KernelRecord, Generic[Answerer]):
         self._starts, self._stopped = 0, False
         return self
 
-    def _reach(self) -> None:
+    def _prepare_loop(self) -> None:
         """Makes what an object needs on an event loop."""
 
     def _open(self) -> None:
@@ -120,9 +120,9 @@ class KernelObject(KernelRecord, Generic[Answerer]):
     def _object_of(self, record: KernelRecord) -> Self:
         """Makes the object of a copy of this kernel. Its cells are run as those of this one."""
         other = type(self).__new__(type(self))
-        other._take(self._here, record.name, self._options.changed(session_name=None), self._defaults)
+        other._set_up(self._here, record.name, self._options.changed(session_name=None), self._defaults)
         other._approve = self._approve
-        other._reach()
+        other._prepare_loop()
         return other._adopt(record)
 
     @property
@@ -166,35 +166,35 @@ class KernelObject(KernelRecord, Generic[Answerer]):
             json.dump(notebook, file, ensure_ascii=False, indent=1)
             file.write("\n")
 
-    def _make_branches(
+    def _branch(
         self, name: str | None, names: Sequence[str] | None, reseed: bool, timeout: float | None
     ) -> list[KernelRecord]:
         from kernelbox.core._time_travel import branch, choose_names  # few kernels are copied
 
         return branch(self._here, self._open_name(), choose_names(name, names), reseed=reseed, timeout=timeout)
 
-    def _make_checkpoint(self, label: str | None, timeout: float | None) -> Checkpoint:
+    def _checkpoint(self, label: str | None, timeout: float | None) -> Checkpoint:
         from kernelbox.core._time_travel import checkpoint
 
         return checkpoint(self._here, self._open_name(), label=label, timeout=timeout)
 
-    def _find_checkpoints(self) -> list[Checkpoint]:
+    def _checkpoints(self) -> list[Checkpoint]:
         from kernelbox.core._time_travel import checkpoints
 
         return checkpoints(self._here, self._open_name())
 
-    def _set_back(self, to: Checkpoint | int | str | None) -> Self:
+    def _rollback(self, to: Checkpoint | int | str | None) -> Self:
         from kernelbox.core._time_travel import rollback
 
         return self._adopt(rollback(self._here, self._open_name(), to))
 
-    def _drop_checkpoint(self, checkpoint: Checkpoint | int | str) -> bool:
+    def _drop(self, checkpoint: Checkpoint | int | str) -> bool:
         from kernelbox.core._time_travel import choose_number, drop
 
         number = choose_number(self._here, self._open_name(), checkpoint)
         return number is not None and drop(self._here, self.kernel_id, number)
 
-    def _take_place(self, timeout: float | None) -> KernelRecord:
+    def _promote(self, timeout: float | None) -> KernelRecord:
         from kernelbox.core._time_travel import promote
 
         original = promote(self._here, self._open_name(), timeout=timeout)
