@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ from tests.support.limits import WAYS, run
 
 from kernelbox import create, execute, get_or_create, list_kernels, status
 from kernelbox.guest.walls._disk import Disk
+from kernelbox.guest.walls._limit_watch import LimitWatch
 from kernelbox.usage._disk_usage import Walk
+from kernelbox.wire._messages import Spawn
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -96,3 +100,16 @@ def test_no_more_than_some_directories_of_a_deep_tree_are_open_at_once(tmp_path:
         most = max(most, len(os.listdir("/proc/self/fd")) - before)
     assert most < 40
     assert walk.closed > 0, "what is deeper is not counted, and that is known"
+
+
+def test_a_look_that_waits_for_a_processor_does_not_put_off_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn = Spawn(kernel_id="", directory="", cwd=str(tmp_path), umask=0, limits={"processes": 10_000})
+    state = os.open(tmp_path, os.O_RDONLY)
+    watch = LimitWatch(spawn, os.getpid(), 0, state, state, alone=False)
+    clock = itertools.count(step=100)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    assert watch.look() is None
+    assert watch.due < next(clock)
+    watch.close()

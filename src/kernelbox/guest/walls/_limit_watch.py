@@ -28,7 +28,8 @@ LOOK_EVERY = 0.05
 # An idle kernel, in which threads of earlier cells may still run, is looked at once in this many times.
 _IDLE_LOOKS = 8
 
-# A look may take this part of the time at the most: there are other kernels to keep.
+# Looks may take this part of a processor at the most: there are other kernels to keep. How long they wait for one does
+# not count: the processes of a fork bomb must not put off the look that ends them.
 _DUTY = 0.2
 
 TYPE_CHECKING = False
@@ -82,14 +83,13 @@ class LimitWatch:
 
     def look(self) -> Excess | None:
         """Returns the limit that the kernel exceeds, if any. `due` is when to look again."""
-        began = time.monotonic()
+        began, began_cpu = time.monotonic(), time.process_time()
         self.due = began + LOOK_EVERY
         self._idle_looks = self._idle_looks + 1 if self._is_idle() else 0
         if self._idle_looks % _IDLE_LOOKS > 1:
             return None
         excess = self._measure()
-        ended = time.monotonic()
-        self.due = max(began + LOOK_EVERY, ended + (ended - began) / _DUTY)
+        self.due = max(began + LOOK_EVERY, time.monotonic() + (time.process_time() - began_cpu) / _DUTY)
         return excess
 
     def spare(self, others: list[LimitWatch]) -> bool:
