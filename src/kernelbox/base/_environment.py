@@ -17,9 +17,9 @@ def wants_color() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
 
 
-def kernel_environment() -> dict[str, str]:
-    """Returns the environment of the synchronous API's kernels: the caller's own."""
-    return _with_own_programs(dict(os.environ))
+def kernel_environment(*, sandboxed: bool) -> dict[str, str]:
+    """Returns the environment of a kernel that was given none: the caller's own, or a scrubbed one in a sandbox."""
+    return scrubbed_environment({}) if sandboxed else _with_own_programs(dict(os.environ))
 
 
 # What programs need to run at all, and no secrets.
@@ -28,11 +28,14 @@ _LIBRARY_NAMES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 def scrubbed_environment(kernel_env: dict[str, str]) -> dict[str, str]:
-    """Returns the environment of an executor's kernel: `kernel_env` and a short list of harmless variables."""
+    """Returns an environment without secrets: `kernel_env` and a short list of harmless variables.
+
+    Kernels of executors, of the HTTP and MCP servers and of sandboxes get it.
+    """
     return {**_with_own_programs(harmless_environment()), **kernel_env}
 
 
-def server_environment(env: dict[str, str]) -> dict[str, str]:
+def tool_server_environment(env: dict[str, str]) -> dict[str, str]:
     """Returns the environment of a tool server: `env` and the same variables; `python` is the one of the caller."""
     return {**harmless_environment(), **env}
 
@@ -91,7 +94,7 @@ def variables_for_kernels() -> dict[str, str]:
     return {name.removeprefix(_KERNEL_PREFIX): known[name] for name in names}
 
 
-def environment_of_server(kernel_env: Mapping[str, str]) -> dict[str, str]:
+def gateway_environment(kernel_env: Mapping[str, str]) -> dict[str, str]:
     """Returns the caller's environment for a server that passes only these variables on to kernels."""
     others = {name: value for name, value in os.environ.items() if not name.startswith(_KERNEL_PREFIX)}
     return {**others, **{f"{_KERNEL_PREFIX}{name}": value for name, value in kernel_env.items()}}

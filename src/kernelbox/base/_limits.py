@@ -1,7 +1,8 @@
 """The limits of a kernel: how they are parsed, checked, compared and shown.
 
 They are enforced by control groups (`host/process/_control_groups.py`), by the kernel's own process
-(`guest/walls/_own_limits.py`) and by its keeper (`guest/walls/_limit_watch.py`).
+(`guest/walls/_own_limits.py`) and by its keeper (`guest/walls/_limit_watch.py`). `host/engines/_limiting.py` refuses
+those that this system cannot enforce.
 """
 
 from __future__ import annotations

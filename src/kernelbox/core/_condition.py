@@ -1,7 +1,7 @@
-"""The condition of a kernel: idle, running, stale, dead or unreachable, the cause, and whether it was reported.
+"""The condition of a kernel: idle, running, stale, dead or unreachable, and whether its death was reported.
 
-This is the one place that decides it. A kernel is dead when its process has ended. It is unreachable, which counts as
-dead, when clients can no longer reach its process.
+This is the one place that decides it; `host/store/_death_notes.py` finds the cause of a death. A kernel is dead when
+its process has ended. It is unreachable, which counts as dead, when clients can no longer reach its process.
 """
 
 from __future__ import annotations

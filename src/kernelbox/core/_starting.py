@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from kernelbox.base._config import refuse_unknown_limits
-from kernelbox.base._environment import environment_in, kernel_environment, scrubbed_environment
+from kernelbox.base._environment import environment_in, kernel_environment
 from kernelbox.base._errors import InvalidInput, StartFailed, StoreFailed
 from kernelbox.base._interpreter import own_interpreter
 from kernelbox.base._light import contextmanager
@@ -233,10 +233,7 @@ def _launch(
             lifeline = lifeline_to(record.owner_pid, record.owner_start_time)
             if lifeline < 0:
                 raise StartFailed(f"kernel {record.name!r} belongs to process {record.owner_pid}, which has ended")
-        if environment is None:  # a sandboxed kernel gets only our harmless variables: others may be secrets
-            given = scrubbed_environment({}) if record.sandbox is not None else kernel_environment()
-        else:
-            given = environment
+        given = kernel_environment(sandboxed=record.sandbox is not None) if environment is None else environment
         if record.limits:
             from kernelbox.host.engines._limiting import prepare_limits
 

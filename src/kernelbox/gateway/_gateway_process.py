@@ -12,7 +12,7 @@ from pathlib import Path
 from kernelbox.base._command_line import LOG_LEVELS
 from kernelbox.base._config import limits_as_variables
 from kernelbox.base._endpoint import check_port
-from kernelbox.base._environment import environment_of_server
+from kernelbox.base._environment import gateway_environment
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.base._limits import check_limits
 from kernelbox.base._owning import Handle
@@ -143,7 +143,7 @@ class KernelGateway(Handle):
                 stdin=asyncio.subprocess.PIPE,  # broken when this process ends
                 stdout=asyncio.subprocess.PIPE,
                 stderr=None if self.log_to_stderr else asyncio.subprocess.DEVNULL,
-                env={**environment_of_server(self.env), **limits_as_variables(self.limits)},
+                env={**gateway_environment(self.env), **limits_as_variables(self.limits)},
                 cwd=self.working_dir,
                 start_new_session=True,  # Ctrl-C in a terminal is for this process, which then stops the gateway
             )

@@ -14,6 +14,7 @@ from kernelbox.base._interpreter import Interpreter, own_interpreter
 from kernelbox.sandbox._mounts import find_processes, find_twins, read_mounts
 from kernelbox.sandbox._path_rules import PathRules, is_below, parents, resolve
 from kernelbox.sandbox._paths import absolute, expand, find_protected, outermost, real, real_allowed
+from kernelbox.sandbox._sandbox_config import HIDDEN
 from kernelbox.sandbox._seccomp import ARCHITECTURES, build_filter
 from kernelbox.wire._confinement import MOST_MOUNTS, Confinement
 from kernelbox.wire._layout import PACKAGES
@@ -45,9 +46,6 @@ _VITAL = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/nix", "/p
 
 # The most protected names in one writable directory. With more of them, whole folders become read-only.
 _MOST_PROTECTED = 10_000
-
-# Names that the default policy hides wherever they are found in the working directory.
-_HIDDEN = frozenset({".env"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +168,7 @@ def _find_denied(
     """Returns what stays read-only in writable directories, and what has a hidden name there."""
     wanted: set[str] = set()
     named: set[str] = set()
-    names = _HIDDEN if config.deny_read == (".env",) else frozenset()
+    names = frozenset(HIDDEN if config.deny_read == HIDDEN else ())
     for root in roots:
         protected, hidden = find_protected(root, config.depth, git_config=config.allow_git_config, hidden=names)
         wanted |= _within_reason(protected, root)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 LEVELS: tuple[Level, ...] = ("native", "srt")
 
+# Names that the default policy hides wherever they are found in the working directory.
+HIDDEN = (".env",)
+
 # The most bytes of a configuration file.
 _LARGEST_FILE = 1024 * 1024
 
@@ -39,7 +42,7 @@ _DEPTH, _MOST_DEPTH = 3, 10
 class SandboxConfig:
     """What a sandbox allows. Paths are kept as written; relative ones start at the working directory."""
 
-    deny_read: tuple[str, ...] = (".env",)
+    deny_read: tuple[str, ...] = HIDDEN
     allow_read: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = (".",)
     deny_write: tuple[str, ...] = ()

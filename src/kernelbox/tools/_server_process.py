@@ -16,7 +16,7 @@ from pathlib import Path
 import anyio
 from mcp.shared.message import SessionMessage
 
-from kernelbox.base._environment import server_environment
+from kernelbox.base._environment import tool_server_environment
 from kernelbox.base._errors import ToolServerFailed
 from kernelbox.host.process._forks import forget_in_forks
 from kernelbox.tools._bounds import LARGEST_MESSAGE
@@ -126,7 +126,7 @@ async def _start(server: str, parameters: ServerParameters) -> tuple[asyncio.sub
             [parameters.command, *parameters.args],
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=server_environment(dict(parameters.env)),
+            env=tool_server_environment(dict(parameters.env)),
             cwd=parameters.cwd or None,
             limit=_READ,
         )

@@ -1,6 +1,7 @@
 """The limit of output: text of any length is kept in bounded memory, as its head, its tail and a line about the cut.
 
-`base/_config.py` has the default limit, and `wire/results/_transcript.py` applies it to what a cell writes.
+`base/_config.py` has the default limit, and `wire/results/_transcript.py` applies it to what a cell writes. A budget is
+something else: how much of that a model is shown, in `wire/results/_shortening.py`.
 """
 
 from __future__ import annotations

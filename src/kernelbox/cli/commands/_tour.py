@@ -12,7 +12,7 @@ import time
 
 from kernelbox.api._kernel import Kernel
 from kernelbox.base._config import KernelBoxConfig
-from kernelbox.base._environment import environment_of_server
+from kernelbox.base._environment import gateway_environment
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._text import escape
 from kernelbox.cli.terminal._output import FAILED
@@ -175,7 +175,7 @@ def _show_second_process(tour: _Tour) -> None:
     began = time.perf_counter()
     command = [sys.executable, "-m", "kernelbox", "run", _NAME, "max(rows)"]
     config = tour.here.config
-    others = {name: text for name, text in environment_of_server({}).items() if not name.startswith("KERNELBOX_")}
+    others = {name: text for name, text in gateway_environment({}).items() if not name.startswith("KERNELBOX_")}
     env = {**others, "KERNELBOX_HOME": config.home, "KERNELBOX_KEY_FILE": config.key_file}
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     tour.say((done.stdout + done.stderr).rstrip("\n"))
