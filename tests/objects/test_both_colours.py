@@ -37,7 +37,7 @@ CELLS = {
     "a table": "from IPython.display import HTML\nHTML('<table></table>')",
     "an await": "import asyncio\nawait asyncio.sleep(0, 'slept')",
     "a shell command": "!echo from a shell",
-    "a death": "import os; os.kill(os.getpid(), 9)",
+    "a death": "import ctypes; ctypes.string_at(0)",
     "a timeout": "import time; time.sleep(60)",
 }
 

@@ -240,7 +240,8 @@ class AskedBefore(socket.socket):
 def test_a_connection_that_was_reset_is_nobodys_though_the_user_has_its_port_now() -> None:
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        strangers = socket.create_connection(server.getsockname(), timeout=DEADLINE)
+        own = ("127.0.0.77", 0)  # where no other process of the machine takes the port
+        strangers = socket.create_connection(server.getsockname(), timeout=DEADLINE, source_address=own)
         ours = AskedBefore(fileno=server.accept()[0].detach())
         stack.enter_context(ours).there = strangers.getsockname()
         strangers.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -248,6 +249,7 @@ def test_a_connection_that_was_reset_is_nobodys_though_the_user_has_its_port_now
         with pytest.raises(ConnectionResetError):
             ours.recv(1)
         users = stack.enter_context(socket.socket())
+        users.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         users.bind(ours.there)
         users.connect(server.getsockname())
         again = stack.enter_context(server.accept()[0])

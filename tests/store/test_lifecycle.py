@@ -326,8 +326,9 @@ def test_a_kernel_that_ended_by_itself_says_why(kernel: KernelRecord) -> None:
 def test_asking_for_the_status_of_a_dead_kernel_does_not_count_as_telling(kernel: KernelRecord) -> None:
     os.kill(pid_of(kernel), signal.SIGKILL)
     wait_for_end(pid_of(kernel))
-    assert status(kernel).death == "killed by SIGKILL"
-    assert [record.death for record in list_kernels()] == ["killed by SIGKILL"]
+    cause = status(kernel).death or ""
+    assert cause.startswith("killed by SIGKILL")  # other tests use up memory meanwhile
+    assert [record.death for record in list_kernels()] == [cause]
     assert not execute(kernel.name, "1 + 1").ok
 
 
