@@ -22,6 +22,7 @@ from tests.support.homes import new_home
 from tests.support.store import fill, mounted
 
 from kernelbox.base._config import KernelBoxConfig
+from kernelbox.base._errors import KernelNotFound
 from kernelbox.host.files._home import Home
 from kernelbox.host.store._job_journal import Journal
 from kernelbox.server.http._callers import Caller
@@ -143,6 +144,27 @@ def test_a_job_holds_its_file_open_while_it_runs_and_nothing_else(key_file: Path
         assert len(list((home / "jobs").iterdir())) == 3
         entry.finish({"state": "done", "last": 4}, (4, "result", b"{}"))
         assert held_in(home / "jobs") == []
+
+
+def test_a_job_that_was_refused_holds_no_file_open(key_file: Path) -> None:
+    async def refuse(on_event: object, on_begin: object) -> ExecutionResult:
+        raise KernelNotFound("nobody")
+
+    async def main(jobs: Jobs) -> None:
+        for _ in range(3):
+            with pytest.raises(KernelNotFound):
+                await jobs.begin(Caller(""), {"fingerprint": "x"}, refuse)
+        await jobs.settle()
+
+    with new_home() as home:
+        jobs = Jobs(Journal(Home(str(home), str(key_file))), None)  # type: ignore[arg-type]  # no kernel is asked
+        gc.disable()  # a file that only the collector would close counts
+        try:
+            run(lambda: main(jobs))
+            held = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+            assert not [path for path in held if "/jobs/" in path]
+        finally:
+            gc.enable()
 
 
 def test_nothing_is_deleted_because_descriptors_are_short(key_file: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import weakref
 from pathlib import Path
@@ -294,3 +295,12 @@ def test_exit_functions_are_after_a_rollback_as_at_the_checkpoint(here: KernelRe
     assert not (tmp_path / "left").exists()
     ask_to_end(here)
     assert (tmp_path / "left").read_text() == "before "
+
+
+def test_a_lock_on_a_file_is_still_held_when_a_copy_has_been_made(home: Path, tmp_path: Path) -> None:
+    kernel = get_or_create("here", cwd=tmp_path)
+    run(kernel, "import fcntl; file = open('f', 'w'); fcntl.lockf(file, fcntl.LOCK_EX)")
+    checkpoint(kernel)
+    branch(kernel, "other")
+    with open(tmp_path / "f", "w") as file, pytest.raises(BlockingIOError):
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -28,7 +28,7 @@ OBSTACLES = {
     ),
     "a file that may not be opened again": (
         "import ctypes, os; f = open('f', 'w'); os.chmod('f', 0); ctypes.CDLL(None).setfsuid(65534)",
-        "f could not be opened again (Permission denied); close it",
+        "f could not be opened again; close it",
     ),
 }
 

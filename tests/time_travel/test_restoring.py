@@ -90,6 +90,16 @@ def test_without_a_checkpoint_a_dead_kernel_starts_empty(kernel: KernelRecord) -
     assert value(kernel.name, "'x' in globals()") == "False"
 
 
+def test_a_dead_kernel_whose_checkpoints_were_dropped_is_not_said_to_continue_from_one(kernel: KernelRecord) -> None:
+    drop(checkpoint(kernel))
+    assert kernel.pid is not None
+    os.kill(kernel.pid, 9)
+    wait_for_end(kernel.pid)
+    with pytest.raises(KernelDied) as died:
+        checkpoint(kernel)
+    assert "continues from a checkpoint" not in str(died.value)
+
+
 def test_a_request_for_a_copy_of_a_dead_kernel_says_that_a_checkpoint_waits(kernel: KernelRecord) -> None:
     checkpoint(kernel)
     assert kernel.pid is not None

@@ -6,7 +6,7 @@ import os
 import select
 import time
 
-from kernelbox.base._errors import CannotCopy, KernelBusy
+from kernelbox.base._errors import CannotCopy, KernelBusy, StoreFailed
 from kernelbox.wire._messages import Copy, Reply
 
 TYPE_CHECKING = False
@@ -29,6 +29,8 @@ class CopyRequest:
         self._count: int | None = None
         try:
             self._connection = self._handle.connect()
+        except StoreFailed:  # not the kernel's fault: too many files are open here
+            raise
         except OSError as exc:
             raise self._handle.died(self._handle.cause()) from exc
         self._connection.send(request)

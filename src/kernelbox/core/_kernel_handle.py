@@ -215,9 +215,9 @@ class KernelHandle(Handle):
     @property
     def has_checkpoints(self) -> bool:
         """Whether the kernel, if it is dead, can be set back to a checkpoint."""
-        from kernelbox.host.store._checkpoint_files import has_checkpoints
+        from kernelbox.host.store._checkpoint_files import has_checkpoints, read_checkpoints
 
-        return has_checkpoints(self.directory)
+        return has_checkpoints(self.directory) and bool(read_checkpoints(self.directory))
 
     def note_death(self) -> None:
         """Notes that the death has been reported: the next use of the name opens a fresh kernel."""
@@ -245,7 +245,9 @@ class KernelHandle(Handle):
 
         `cause` is why its process has ended: a client may have asked for it.
         """
-        if self._starting or not self.has_checkpoints:
+        from kernelbox.host.store._checkpoint_files import has_checkpoints
+
+        if self._starting or not has_checkpoints(self.directory):
             return None
         from kernelbox.core._time_travel import restore  # few kernels have checkpoints
 

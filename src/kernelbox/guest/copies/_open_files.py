@@ -77,11 +77,8 @@ class UserFiles:
             if _is_database(fd, target, flags):
                 self.reasons.append(f"the SQLite database {target} is open; close its connections")
                 return
-            try:
-                os.close(_open_file(fd, flags))
-            except OSError as exc:
-                why = f"the file {target} could not be opened again ({exc.strerror}); close it"
-                self.reasons.append(why)
+            if not _can_be_opened(fd, flags):
+                self.reasons.append(f"the file {target} could not be opened again; close it")
                 return
             kind, position = "file", os.lseek(fd, 0, os.SEEK_CUR)
         elif stat.S_ISDIR(mode) or stat.S_ISCHR(mode):
@@ -144,6 +141,12 @@ class UserFiles:
 def _open_file(fd: int, flags: int) -> int:
     """Opens a regular file again, also one that has no name any more."""
     return os.open(f"/proc/self/fd/{fd}", flags & ~_ONCE | os.O_CLOEXEC)
+
+
+def _can_be_opened(fd: int, flags: int) -> bool:
+    """Tells whether `_open_file` would work. To try it and close the file would end this process's locks (fcntl(2))."""
+    wanted = {os.O_RDONLY: os.R_OK, os.O_WRONLY: os.W_OK, os.O_RDWR: os.R_OK | os.W_OK}[flags & os.O_ACCMODE]
+    return os.access(f"/proc/self/fd/{fd}", wanted, effective_ids=True)
 
 
 def _identify_files(fds: set[int]) -> set[tuple[int, int]]:

@@ -206,7 +206,7 @@ class Place(Owner):
 
     def link(self, old: str, new: str) -> None:
         """Gives a file another name; raises FileExistsError if that is taken."""
-        os.link(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        os.link(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd, follow_symlinks=False)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)

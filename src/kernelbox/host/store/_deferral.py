@@ -36,10 +36,12 @@ class Deferral:
             self._work()
 
     def _run(self) -> None:
+        import threading
+
         while self._is_wanted:
             self._is_wanted, began = False, time.monotonic()
             self._work()
-            time.sleep(_REST * (time.monotonic() - began))
+            threading.main_thread().join(_REST * (time.monotonic() - began))  # no rest for a process that ends
         self._worker = 0
         if self._is_wanted:
             self.ask()  # type: ignore[unreachable]  # for a thread that still saw this one at work

@@ -1,7 +1,7 @@
 """A job that this process runs: writes the entries of its file.
 
 The file is open from the beginning of the job to its end. So the result can be written when no descriptor is free, and
-most writes are one system call. Entries are only ever added: a crash or a full disk leaves the earlier ones.
+most writes are one system call. A crash leaves the earlier entries; if the disk is full, events are deleted.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import threading
 from weakref import WeakValueDictionary
 
 from kernelbox.base._owning import Owner
@@ -48,6 +49,9 @@ _MOST_EVENTS = 16 * 1024 * 1024
 # The jobs that this process has begun, as long as anything holds them.
 _here: WeakValueDictionary[str, JobEntry] = WeakValueDictionary()
 
+# Held while a job gets its name, so that nobody finds one that this process does not know yet.
+_naming = threading.Lock()
+
 
 class _OpenFile(Owner):
     """A file that is open for adding to. It is closed when nobody uses it, even if a thread is still writing to it."""
@@ -84,12 +88,13 @@ class JobEntry(Owner):
         self._record = record
         self._file, new = self._make_file(folder, self._running(record))
         try:
-            folder.link(new, self.id)
+            with _naming:
+                folder.link(new, self.id)
+                _here[self.id] = self
         except FileExistsError:
             return False
         finally:
             folder.remove(new)
-        _here[self.id] = self
         return True
 
     def append(self, events: Sequence[Event], record: dict[str, Any] | None = None) -> None:
@@ -117,6 +122,10 @@ class JobEntry(Owner):
         self._next = event[0]
         last = self._event(event)
         self._write(b"".join((last, self._signature.entry(RECORD, dump({**record, LAST_SIZE: len(last)})))))
+        self._file = None
+
+    def withdraw(self) -> None:
+        """Closes the file of a job that was refused."""
         self._file = None
 
     def give_up(self) -> None:
@@ -201,7 +210,9 @@ class JobEntry(Owner):
 def is_running(job_id: str, server: object) -> bool:
     """Tells whether the server that a record names goes on to write the job."""
     if server == _this_process():
-        return job_id in _here and _here[job_id].is_open
+        with _naming:
+            entry = _here.get(job_id)
+        return entry is not None and entry.is_open
     match server:
         case {"pid": int(pid), "start_time": int(start_time), "boot_id": str(boot)}:
             return ProcessIdentity(pid, start_time, boot).alive

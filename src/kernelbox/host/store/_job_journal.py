@@ -69,17 +69,22 @@ class Journal:
             return None
 
     def _read(self, folder: Place, job_id: str) -> dict[str, Any]:
+        record = self._read_as_it_is(folder, job_id)
+        if record.get("state") == "running" and not is_running(job_id, record.get("server")):
+            record = self._read_as_it_is(folder, job_id)  # it may just have ended
+            if record.get("state") == "running":
+                record["state"] = "lost"
+        for name in (FILES, LAST_SIZE, "server"):
+            record.pop(name, None)
+        return record
+
+    def _read_as_it_is(self, folder: Place, job_id: str) -> dict[str, Any]:
         fd = folder.open_for_reading(job_id)
         try:
             record, _ = _last_record(fd, self.signature(job_id))
             record["changed_at"] = os.fstat(fd).st_mtime
         finally:
             os.close(fd)
-        for name in (FILES, LAST_SIZE):
-            record.pop(name, None)
-        server = record.pop("server", None)
-        if record.get("state") == "running" and not is_running(job_id, server):
-            record["state"] = "lost"
         return record
 
     def read_result(self, job_id: str) -> bytes | None:
@@ -124,20 +129,26 @@ class Journal:
         name = _answer_to(job_id, request_id)
         try:
             with self.folder() as folder:
-                try:
-                    answer: dict[str, Any] = json.loads(self.signature(job_id).read_file(folder, name, name))
-                except FileNotFoundError:
-                    return None
-                finally:
-                    folder.remove_tree(name)
+                answer = self._read_answer(folder, job_id, name)
+                folder.remove_tree(name)
+        except OSError:  # there is none yet: one that comes meanwhile must stay
+            return None
+        return answer
+
+    def _read_answer(self, folder: Place, job_id: str, name: str) -> dict[str, Any] | None:
+        try:
+            answer: dict[str, Any] = json.loads(self.signature(job_id).read_file(folder, name, name))
+        except FileNotFoundError:
+            raise
         except (OSError, ValueError):  # a cell has made it
             return None
         return answer
 
-    def remove(self, job_id: str) -> None:
-        """Removes a job that has just begun, and so has no other file."""
+    def withdraw(self, entry: JobEntry) -> None:
+        """Removes a job that was refused before it began, and so has no other file."""
         with contextlib.suppress(OSError), self._root.open() as folder:
-            folder.remove_tree(job_id)
+            folder.remove_tree(entry.id)
+        entry.withdraw()
 
     def sweep(self) -> None:
         """Removes jobs that ended long ago, the oldest if there are too many, and entries that are not jobs.

@@ -96,7 +96,7 @@ class Jobs:
     def _give_back(self, entry: JobEntry | None) -> None:
         """Removes a job whose caller has stopped to wait before it began."""
         if entry is not None:
-            self._journal.remove(entry.id)
+            self._journal.withdraw(entry)
 
     async def _has_begun(self, job_id: str, about: dict[str, Any]) -> bool:
         """Waits until the kernel of a job that has the same key has its cell; False if it was refused meanwhile."""

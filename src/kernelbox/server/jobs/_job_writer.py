@@ -52,7 +52,7 @@ class JobWriter:
         self.last += 1
         self._events.append((self.last, kind, event))
         self._size += len(event)
-        while self._size > _MOST_WAITING:
+        while self._size > _MOST_WAITING and len(self._events) > 1:
             self._forget_first()
         self._write_soon()
 

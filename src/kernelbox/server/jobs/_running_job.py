@@ -50,7 +50,7 @@ class RunningJob:
     ) -> None:
         """The threads write the journal; without any, those of the event loop do."""
         self.record = record
-        self._id = entry.id
+        self._id, self._entry = entry.id, entry
         self._writer = JobWriter(entry, threads)
         self._journal = journal
         self._cell: AsyncCell | None = None
@@ -112,7 +112,7 @@ class RunningJob:
             result = await self._run(work)
         except (KernelBoxError, RequestRefused) as exc:
             if not self._begun.done():
-                await in_thread(self._journal.remove, self._id)
+                await in_thread(self._journal.withdraw, self._entry)
                 self._begun.set_exception(exc)
                 return
             await self._fail(describe_failure(exc))
