@@ -25,9 +25,13 @@ def test_the_reference_shows_exactly_what_help_prints(words: list[str]) -> None:
 
 
 def _laid_out(text: str) -> list[list[str]]:
-    """Returns the words of each line, however Python's version lays them out: 3.13 names an option's value once."""
+    """Returns the words of the usage and of each line below it, however Python's version lays them out.
+
+    3.13 names an option's value once, and never breaks a line before it.
+    """
     once = re.sub(r"(-\w) ([A-Z]+), (--\w+ \2)", r"\1, \3", text)
-    return [line.split() for line in once.splitlines()]
+    usage, _, rest = once.partition("\n\n")
+    return [usage.split(), *(line.split() for line in rest.splitlines())]
 
 
 @pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in NAMES)], ids=" ".join)
