@@ -107,9 +107,11 @@ class Follower(Owner):
         self._hashed = min(len(self._rest), head.length)
 
     def _cut_off(self, length: int) -> Json:
-        """Takes an event out of the buffer. A long event is alone in its file, and is not copied."""
-        if len(self._rest) == length:
-            data, self._rest = self._rest, bytearray()
+        """Takes an event out of the buffer. A long one, which is most of it, is not copied."""
+        if 2 * length >= len(self._rest):
+            tail = self._rest[length:]
+            del self._rest[length:]
+            data, self._rest = self._rest, tail
             return data
         beginning = bytes(self._rest[:length])
         del self._rest[:length]

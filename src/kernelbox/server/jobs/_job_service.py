@@ -116,11 +116,15 @@ class Jobs:
     async def _start(self, entry: JobEntry, record: dict[str, Any], work: Work) -> str:
         running = RunningJob(entry, record, self._journal, work, threads=self._threads)
         self._mine[entry.id] = running
-        running.task.add_done_callback(lambda _: self._mine.pop(entry.id, None))
+        running.task.add_done_callback(lambda _: self._forget(entry.id, running))
         if self._sweeping is None and time.monotonic() >= self._sweep_due:
             self._sweeping = asyncio.ensure_future(self._sweep())
         await running.until_begun()
         return entry.id
+
+    def _forget(self, job_id: str, ended: RunningJob) -> None:
+        if self._mine.get(job_id) is ended:  # another with the same key may have followed one that was refused
+            del self._mine[job_id]
 
     async def _sweep(self) -> None:
         try:
