@@ -470,10 +470,11 @@ execution, sock = outbox.execution_id, outbox.peer.sock
 def send(header):
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
     rest = memoryview(struct.pack('!II', len(raw), 0) + raw)
-    while rest:
-        select.select([], [sock], [])
-        try: rest = rest[sock.send(rest):]
-        except BlockingIOError: pass
+    with outbox.lock:  # no other frame comes between the parts of this one
+        while rest:
+            select.select([], [sock], [])
+            try: rest = rest[sock.send(rest):]
+            except BlockingIOError: pass
 def show(data, metadata={}, display_id=''):
     send(['Display', execution, 'display_data', data, metadata, display_id, None, False, '', {}])
 def end(evalue, lines, changed=None):
