@@ -50,12 +50,7 @@ get_ipython().system("echo safe\udcff; touch MADE")
 # Finds the descriptor of the client's connection.
 _FIND_CLIENT = """
 import os, socket, struct
-def peer(n):
-    try:
-        s = socket.socket(fileno=os.dup(n))
-        return struct.unpack("3i", s.getsockopt(1, 17, 12))[0] * (not s.getsockopt(1, 30))
-    except OSError: return 0
-fd = [n for n in range(3, 99) if peer(n) not in (0, os.getpid())][-1]
+fd = get_ipython().kernel.outbox.peer.sock.fileno()
 """
 
 
