@@ -34,7 +34,7 @@ from kernelbox import (
     execute,
     stream,
 )
-from kernelbox.base._owning import Owner, close_own, identify
+from kernelbox.base._unique_objects import Owner, close_own, identify
 from kernelbox.gateway import KernelClient, KernelGateway
 from kernelbox.host.files._place import Place
 from kernelbox.host.process._process import Process, read_start_time

@@ -124,7 +124,7 @@ _PURE_JUPYTER = ("actions", "conversation", "jupyter_cell", "probe", "published"
 
 # Modules outside the wire that decide without sockets, clock or files, as it does.
 PURE_FILES = (
-    "core/approvals/_policy.py",
+    "core/approvals/_approval_policy.py",
     "sandbox/_path_rules.py",
     *(
         f"server/jupyter/_{name}.py"

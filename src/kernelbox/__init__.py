@@ -7,10 +7,10 @@ __version__ = "0.2.0"
 # Where each public name lives; a module is imported when one of its names is first used.
 _HOMES = {
     "ApprovalClosed": "kernelbox.base._errors",
-    "ApprovalPolicy": "kernelbox.core.approvals._policy",
+    "ApprovalPolicy": "kernelbox.core.approvals._approval_policy",
     "ApprovalRejectedError": "kernelbox.wire._messages",
     "ApprovalRequest": "kernelbox.core.approvals._requests",
-    "ApprovalRule": "kernelbox.core.approvals._policy",
+    "ApprovalRule": "kernelbox.core.approvals._approval_policy",
     "AsyncJob": "kernelbox.api._job",
     "AsyncKernel": "kernelbox.api._async_kernel",
     "AsyncPool": "kernelbox.api._kernel_pool",
@@ -119,7 +119,7 @@ if TYPE_CHECKING:
     from kernelbox.base._limits import Limits
     from kernelbox.core._executor_values import CodeExecutionChunk, CodeExecutionResult, ToolEvent, Variable
     from kernelbox.core._kernel_data import FileInfo
-    from kernelbox.core.approvals._policy import ApprovalPolicy, ApprovalRule
+    from kernelbox.core.approvals._approval_policy import ApprovalPolicy, ApprovalRule
     from kernelbox.core.approvals._requests import ApprovalRequest, SyncApprovalRequest
     from kernelbox.core.cells._history import PastCell
     from kernelbox.host.store._checkpoint_files import Checkpoint
@@ -131,7 +131,7 @@ if TYPE_CHECKING:
 
 # A program loads what opens kernels while files can still be opened. The command line loads it when it is needed.
 _OPENING = (
-    *("kernelbox.core._every_kernel", "kernelbox.core._starting", "kernelbox.core._terms"),
+    *("kernelbox.core._every_kernel", "kernelbox.core._starting", "kernelbox.core._name_terms"),
     *("kernelbox.host.engines._limiting", "kernelbox.host.files._lock"),
 )
 

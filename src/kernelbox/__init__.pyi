@@ -43,7 +43,7 @@ from kernelbox.base._errors import (
 from kernelbox.base._limits import Limits
 from kernelbox.core._executor_values import CodeExecutionChunk, CodeExecutionResult, ToolEvent, Variable
 from kernelbox.core._kernel_data import FileInfo
-from kernelbox.core.approvals._policy import ApprovalPolicy, ApprovalRule
+from kernelbox.core.approvals._approval_policy import ApprovalPolicy, ApprovalRule
 from kernelbox.core.approvals._requests import ApprovalRequest, SyncApprovalRequest
 from kernelbox.core.cells._history import PastCell
 from kernelbox.host.store._checkpoint_files import Checkpoint

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernelbox.base import _light
+from kernelbox.base import _light_stdlib
 from kernelbox.cli._command_table import find_command
 from kernelbox.cli._parser import UsageError, parse
 from kernelbox.cli._short_call import read_short
@@ -110,18 +110,18 @@ ENDINGS = [
 
 @pytest.mark.parametrize(("error", "behaviour"), ENDINGS)
 def test_a_context_manager_ends_as_contextlib_has_it(error: BaseException | None, behaviour: str) -> None:
-    assert _ends(_light.contextmanager, error, behaviour) == _ends(contextlib.contextmanager, error, behaviour)
+    assert _ends(_light_stdlib.contextmanager, error, behaviour) == _ends(contextlib.contextmanager, error, behaviour)
 
 
 def test_suppress_passes_over_subclasses_only() -> None:
-    with _light.suppress(OSError, ValueError):
+    with _light_stdlib.suppress(OSError, ValueError):
         raise FileNotFoundError
-    with pytest.raises(KeyError), _light.suppress(OSError):
+    with pytest.raises(KeyError), _light_stdlib.suppress(OSError):
         raise KeyError
 
 
 def test_a_flag_wakes_the_thread_that_waits() -> None:
-    flag, woken = _light.Flag(), threading.Event()
+    flag, woken = _light_stdlib.Flag(), threading.Event()
     assert not flag.wait(0)
 
     def wait() -> None:

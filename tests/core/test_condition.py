@@ -15,7 +15,7 @@ from tests.support.cells import parent_of, run, stopped, wait_for_end
 
 from kernelbox import KernelRecord, StoreFailed, destroy, get_or_create
 from kernelbox.api._configured import kernels
-from kernelbox.core._condition import Condition, describe_loss, died_with_owner
+from kernelbox.core._kernel_condition import Condition, describe_loss, died_with_owner
 from kernelbox.host.process._process import boot_id, read_start_time
 from kernelbox.host.store._record import format_time
 from kernelbox.host.store._state_file import write_state

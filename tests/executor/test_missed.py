@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelbox.core.cells._orders import drop_oldest
+from kernelbox.core.cells._execution_orders import drop_oldest
 from kernelbox.wire._results import OutputItem
 
 if TYPE_CHECKING:

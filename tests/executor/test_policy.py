@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from kernelbox import ApprovalPolicy, ApprovalRule, InvalidInput
-from kernelbox.core.approvals._policy import check_policy
+from kernelbox.core.approvals._approval_policy import check_policy
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ def test_nothing_in_a_sandbox_has_a_descriptor_of_a_directory_or_of_a_process_ou
 
 def test_a_plain_kernel_has_nothing_of_the_sandbox(own_home: Path, workspace: Path) -> None:
     plain = get_or_create("plain")
-    walls = "'kernelbox.guest.walls._confine', 'kernelbox.guest.walls._view'"
+    walls = "'kernelbox.guest.walls._confine', 'kernelbox.guest.walls._file_view'"
     names = f"('kernelbox.sandbox', {walls}, 'kernelbox.wire._confinement')"
     assert value(plain, f"import sys; [name for name in sys.modules if name.startswith({names})]") == "[]"
 

@@ -19,9 +19,9 @@ from kernelbox import InvalidInput, StartFailed, execute, get_or_create, list_ke
 from kernelbox.api._configured import kernels
 from kernelbox.base._interpreter import own_interpreter
 from kernelbox.guest._process_tree import children
-from kernelbox.guest.walls._maker import FIRST
+from kernelbox.guest.walls._sandbox_maker import FIRST
 from kernelbox.host.engines.own._sandboxed import find_gap, require_armed
-from kernelbox.host.engines.own._templates import list_templates, process_behind
+from kernelbox.host.engines.own._template_processes import list_templates, process_behind
 from kernelbox.host.files._sockets import dial
 from kernelbox.sandbox._advice import advise, advise_about_srt
 from kernelbox.sandbox._native import Surroundings, confine

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kernelbox.api._job import AsyncJob
     from kernelbox.core._arguments import LanguageName
     from kernelbox.core._executor_values import ToolEvent, Variable
-    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._approval_policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import ApprovalRequest
     from kernelbox.core.cells._history import PastCell
     from kernelbox.core.cells._host_functions import Tools

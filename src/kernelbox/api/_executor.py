@@ -14,8 +14,8 @@ from kernelbox.base._config import EXECUTOR_CHARACTERS, KernelBoxConfig
 from kernelbox.base._environment import scrubbed_environment
 from kernelbox.base._errors import InvalidInput
 from kernelbox.base._limits import check_limits
-from kernelbox.base._owning import Handle
 from kernelbox.base._suggestions import suggest_arguments, suggest_awaited_arguments
+from kernelbox.base._unique_objects import Handle
 from kernelbox.core._arguments import (
     check_budget,
     check_environment,
@@ -30,7 +30,7 @@ from kernelbox.core._cell_options import CellOptions
 from kernelbox.core._executor_values import CodeExecutionResult
 from kernelbox.core._images import choose_images_dir
 from kernelbox.core._options import KernelOptions, choose_sandbox
-from kernelbox.core.approvals._policy import check_policy
+from kernelbox.core.approvals._approval_policy import check_policy
 from kernelbox.core.cells._host_functions import check_tools
 from kernelbox.shells._asyncio_executor import Executor
 from kernelbox.tools._toolbox import CONNECT_TIMEOUT, Toolbox
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kernelbox.core._executor_values import CodeExecutionChunk, ToolEvent, Variable
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._options import SandboxLevel
-    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._approval_policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import ApprovalRequest
     from kernelbox.core.cells._host_functions import Tools
     from kernelbox.host.store._checkpoint_files import Checkpoint

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from contextlib import aclosing
 
-from kernelbox.base._owning import Handle
+from kernelbox.base._unique_objects import Handle
 from kernelbox.core._kernel_handle import next_by_name
 from kernelbox.core.approvals._requests import SyncApprovalRequest
 from kernelbox.host.process._loop_thread import LoopThread

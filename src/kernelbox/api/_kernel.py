@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelbox.core._executor_values import ToolEvent, Variable
     from kernelbox.core._kernel_data import Files
     from kernelbox.core._kernels import Kernels
-    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._approval_policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
     from kernelbox.core.cells._history import PastCell
     from kernelbox.core.cells._host_functions import Tools

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kernelbox.base._owning import Handle
+from kernelbox.base._unique_objects import Handle
 from kernelbox.core._kernel_data import Files
 from kernelbox.shells._asyncio_connection import in_thread
 

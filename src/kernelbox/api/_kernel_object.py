@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._options import Sandbox, SandboxLevel
-    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._approval_policy import ApprovalPolicy
     from kernelbox.core.cells._history import PastCell
     from kernelbox.core.cells._host_functions import HostFunctions, Tools
     from kernelbox.host.store._checkpoint_files import Checkpoint
@@ -232,7 +232,7 @@ class KernelObject(KernelRecord, Generic[Answerer]):
         defaults = self._defaults
         policy = defaults.policy if policy is None else policy
         if policy is not None:
-            from kernelbox.core.approvals._policy import check_policy
+            from kernelbox.core.approvals._approval_policy import check_policy
 
             check_policy(policy)
         return cell_options(

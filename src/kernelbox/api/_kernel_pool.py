@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from kernelbox.api._async_kernel import AsyncKernel
 from kernelbox.api._kernel import Kernel
 from kernelbox.base._errors import InvalidInput, KernelBoxError
-from kernelbox.base._owning import Handle
+from kernelbox.base._unique_objects import Handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

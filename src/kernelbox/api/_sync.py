@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kernelbox.core._executor_values import ToolEvent
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._options import Sandbox, SandboxLevel
-    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._approval_policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
     from kernelbox.core.cells._host_functions import Tools
     from kernelbox.host.store._record import Lifetime

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelbox.base._light import wraps
+from kernelbox.base._light_stdlib import wraps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

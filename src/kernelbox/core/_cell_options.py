@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kernelbox.core._images import ImageFiles
     from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.core.approvals._approval_gate import Habit
-    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._approval_policy import ApprovalPolicy
     from kernelbox.core.cells._host_functions import HostFunctions, Tools
     from kernelbox.host.files._home import Home
     from kernelbox.wire._messages import Language

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from kernelbox.base._errors import StoreFailed
-from kernelbox.base._light import suppress
-from kernelbox.core._condition import died_with_owner
+from kernelbox.base._light_stdlib import suppress
+from kernelbox.core._kernel_condition import died_with_owner
 from kernelbox.host._engines import ENGINES, engine_named
 from kernelbox.host.store._death_notes import CAUSE_PATIENCE
 

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 
 from kernelbox.base._errors import InvalidInput, KernelBoxError
-from kernelbox.base._owning import Handle
+from kernelbox.base._unique_objects import Handle
 from kernelbox.core._arguments import path_text
 from kernelbox.data._values_as_bytes import NotTransferable, decode_value, encode_value
 

@@ -6,8 +6,8 @@ import os
 import time
 
 from kernelbox.base._errors import EXHAUSTED, KernelBusy, KernelDied, StoreFailed
-from kernelbox.base._light import suppress
-from kernelbox.base._owning import Handle
+from kernelbox.base._light_stdlib import suppress
+from kernelbox.base._unique_objects import Handle
 from kernelbox.host._engines import engine_named
 from kernelbox.host.store._death_notes import ROLLED_BACK
 from kernelbox.wire._messages import Query, Reply

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound, StoreFailed
-from kernelbox.base._light import contextmanager, suppress
-from kernelbox.base._owning import Handle
+from kernelbox.base._light_stdlib import contextmanager, suppress
+from kernelbox.base._unique_objects import Handle
 from kernelbox.core._arguments import check_name
-from kernelbox.core._condition import Condition
+from kernelbox.core._kernel_condition import Condition
 from kernelbox.core._kernel_handle import ConnectionPool, KernelHandle
 from kernelbox.core._options import NO_OPTIONS, KernelOptions
 from kernelbox.host._engines import engine_named
@@ -168,8 +168,8 @@ class Kernels(Handle):
     def _prepare_environment(self, options: KernelOptions) -> None:
         """Makes the environment of a kernel before its name is locked: installing takes longer than others wait."""
         if options.requirements is not None:
+            from kernelbox.core._name_terms import terms_of
             from kernelbox.core._starting import new_record
-            from kernelbox.core._terms import terms_of
 
             new_record(terms_of("prepared", options), self.config, self.store)
 
@@ -229,8 +229,8 @@ class Kernels(Handle):
 
         The record of the dead one is removed when the new kernel has started: until then it holds the terms.
         """
+        from kernelbox.core._name_terms import terms_after, terms_of
         from kernelbox.core._starting import new_record  # few calls of the command line open a kernel
-        from kernelbox.core._terms import terms_after, terms_of
 
         self._require_free(options.session_name, dead)
         if dead is None:
@@ -310,8 +310,8 @@ class Kernels(Handle):
         process gave the kernel its environment, only harmless variables are passed on. A process is left alone if no
         new one can follow it. `ended` is the record of a process that has ended, or must end in any case.
         """
+        from kernelbox.core._name_terms import withheld
         from kernelbox.core._starting import end_for_restart, require_restartable
-        from kernelbox.core._terms import withheld
 
         record = self.get(key)
         with self.store.locking(*record.names):

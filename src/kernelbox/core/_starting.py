@@ -8,11 +8,11 @@ from kernelbox.base._config import refuse_unknown_limits
 from kernelbox.base._environment import environment_in, kernel_environment
 from kernelbox.base._errors import InvalidInput, StartFailed, StoreFailed
 from kernelbox.base._interpreter import own_interpreter
-from kernelbox.base._light import contextmanager
-from kernelbox.base._owning import fill_standard_descriptors
-from kernelbox.core._condition import describe_loss
+from kernelbox.base._light_stdlib import contextmanager
+from kernelbox.base._unique_objects import fill_standard_descriptors
+from kernelbox.core._kernel_condition import describe_loss
 from kernelbox.core._kernel_handle import KernelHandle
-from kernelbox.core._terms import require_directory
+from kernelbox.core._name_terms import require_directory
 from kernelbox.host._engines import engine_for, engine_named
 from kernelbox.host.engines._interface import Launch
 from kernelbox.host.process._lifeline import lifeline_to
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kernelbox.base._config import EngineName, KernelBoxConfig
     from kernelbox.base._interpreter import Interpreter
     from kernelbox.core._kernels import Kernels
-    from kernelbox.core._terms import Terms
+    from kernelbox.core._name_terms import Terms
     from kernelbox.host.engines._interface import Engine
     from kernelbox.host.pythons._requirements import Requirements
     from kernelbox.host.store._store import Store

@@ -10,7 +10,7 @@ from pathlib import Path
 from kernelbox.base._endpoint import check_port, join_address
 from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import CodeExecutionError, ExecutionTimeout
-from kernelbox.base._owning import Handle
+from kernelbox.base._unique_objects import Handle
 from kernelbox.core._arguments import check_code, check_path, check_seconds
 from kernelbox.core._images import ImageFiles, choose_images_dir
 from kernelbox.gateway._gateway_link import GatewayLink, Unreachable

@@ -15,7 +15,7 @@ from kernelbox.base._endpoint import check_port
 from kernelbox.base._environment import gateway_environment
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.base._limits import check_limits
-from kernelbox.base._owning import Handle
+from kernelbox.base._unique_objects import Handle
 from kernelbox.core._arguments import check_environment, check_path, check_switch
 from kernelbox.core._options import choose_sandbox
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kernelbox.core.approvals._policy import ApprovalPolicy
+from kernelbox.core.approvals._approval_policy import ApprovalPolicy
 from kernelbox.host.pythons._allowed_pythons import AllowedPythons
 from kernelbox.sandbox._sandbox_config import SandboxConfig
 

@@ -35,7 +35,7 @@ from mcp_types import (
 )
 
 from kernelbox.base._errors import StartFailed
-from kernelbox.base._shown import show
+from kernelbox.base._safe_text import show
 from kernelbox.mcp._mcp_options import LARGEST_MESSAGE, McpOptions
 from kernelbox.mcp._mcp_server import make_server, make_state, run_until_ended
 from kernelbox.tools._bounds import check_message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from kernelbox.core.approvals._policy import ApprovalPolicy
+from kernelbox.core.approvals._approval_policy import ApprovalPolicy
 from kernelbox.host.pythons._allowed_pythons import AllowedPythons
 from kernelbox.server.http._callers import Token, tokens_from_env
 

@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections import deque
 
-from kernelbox.base._owning import Handle
+from kernelbox.base._unique_objects import Handle
 from kernelbox.core._images import ImageFiles
 from kernelbox.core.approvals._approval_gate import Gate
-from kernelbox.core.approvals._policy import ApprovalPolicy
+from kernelbox.core.approvals._approval_policy import ApprovalPolicy
 from kernelbox.core.approvals._requests import ApprovalRequest
 from kernelbox.shells._asyncio_asks import CellAsks
 from kernelbox.shells._asyncio_run import Run

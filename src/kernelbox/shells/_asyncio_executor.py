@@ -6,7 +6,7 @@ import asyncio
 import os
 
 from kernelbox.base._errors import ExecutorStopped, KernelNotFound
-from kernelbox.base._owning import Handle
+from kernelbox.base._unique_objects import Handle
 from kernelbox.core._executor_values import CodeExecutionChunk, CodeExecutionResult, Lines, ToolEvent, read_variables
 from kernelbox.core.approvals._requests import ApprovalRequest
 from kernelbox.host.process._forks import forget_in_forks

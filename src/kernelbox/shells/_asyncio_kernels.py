@@ -16,12 +16,12 @@ from weakref import WeakValueDictionary
 
 from kernelbox.base._errors import KernelBusy, KernelDied, KernelExists, KernelNotFound, LimitReached
 from kernelbox.base._limits import check_limits
-from kernelbox.base._owning import Handle
+from kernelbox.base._unique_objects import Handle
 from kernelbox.core import _every_kernel
 from kernelbox.core._arguments import check_key, check_name
 from kernelbox.core._executor_values import read_variables
+from kernelbox.core._name_terms import retag
 from kernelbox.core._options import NO_OPTIONS, KernelOptions
-from kernelbox.core._terms import retag
 from kernelbox.core.approvals._memory import Sessions
 from kernelbox.host.engines._limiting import measured
 from kernelbox.host.store._record import without_reasons

@@ -13,7 +13,7 @@ import os
 import time
 
 from kernelbox.base._errors import InheritedStream, StoreFailed
-from kernelbox.core.cells._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
+from kernelbox.core.cells._execution_orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.shells._asyncio_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._messages import Answer, Ask, Done, Interrupt, Query, Reply

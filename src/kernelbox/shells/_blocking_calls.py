@@ -7,7 +7,7 @@ import os
 import select
 from collections import deque
 
-from kernelbox.base._owning import Owner
+from kernelbox.base._unique_objects import Owner
 from kernelbox.core._executor_values import ToolEvent
 from kernelbox.core.approvals._approval_gate import Waiting
 from kernelbox.wire._messages import HOST_SERVER, Answer

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._options import KernelOptions
     from kernelbox.core.approvals._approval_gate import Gate
-    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._approval_policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
     from kernelbox.host.engines._interface import Connection
     from kernelbox.tools._toolbox import Toolbox
@@ -87,7 +87,7 @@ def holds_commands(approve: Approve | bool | None, policy: ApprovalPolicy | None
     if _is_async(approve):
         raise InvalidInput("approve", approve, "use a plain function; CodeExecutor.stream takes asynchronous answers")
     if policy is not None:
-        from kernelbox.core.approvals._policy import check_policy
+        from kernelbox.core.approvals._approval_policy import check_policy
 
         check_policy(policy)  # any policy holds commands: what its rules leave open is not allowed
     return True
@@ -158,8 +158,8 @@ def _conclude(
 
 def _gate(record: KernelRecord, options: CellOptions) -> Gate:
     from kernelbox.core.approvals._approval_gate import Gate
+    from kernelbox.core.approvals._approval_policy import check_policy
     from kernelbox.core.approvals._memory import shared_sessions
-    from kernelbox.core.approvals._policy import check_policy
 
     return Gate(record, check_policy(options.policy), shared_sessions, shell="ask", tools="ask", host=options.host)
 

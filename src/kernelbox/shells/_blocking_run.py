@@ -7,9 +7,9 @@ import time
 from _thread import start_new_thread
 
 from kernelbox.base._errors import InheritedStream, StoreFailed, attach_result
-from kernelbox.base._light import Flag, RLock
+from kernelbox.base._light_stdlib import Flag, RLock
 from kernelbox.core.approvals._approve_argument import NO_APPROVE
-from kernelbox.core.cells._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
+from kernelbox.core.cells._execution_orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._messages import Answer, Ask, Withdraw
 
@@ -143,7 +143,7 @@ class _Run:
 
     def expect_answer(self, ask: Ask) -> None:
         """Notes a question: if the time is up before it is answered, the result says so."""
-        from kernelbox.base._shown import show_call  # few cells ask
+        from kernelbox.base._safe_text import show_call  # few cells ask
 
         self._execution.wait_for_answer(show_call(ask.server_name, ask.tool_name, ask.tool_args))
 

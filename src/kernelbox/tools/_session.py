@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 from kernelbox.base._errors import KernelBoxError, ToolServerFailed
 from kernelbox.base._extras import require
-from kernelbox.base._shown import show
+from kernelbox.base._safe_text import show
 from kernelbox.core._executor_values import ToolEvent
 from kernelbox.host.process._loop_thread import LoopThread
 from kernelbox.tools._bounds import LONGEST_NOTICE, Listener, Words

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from kernelbox.base._errors import InvalidInput, KernelBoxError
 from kernelbox.base._extras import require
-from kernelbox.base._owning import Handle
-from kernelbox.base._shown import show
+from kernelbox.base._safe_text import show
+from kernelbox.base._unique_objects import Handle
 from kernelbox.host.process._forks import forget_in_forks
 from kernelbox.tools._naming import check_server_name
 from kernelbox.tools._servers import Servers, read_parameters

@@ -8,8 +8,8 @@ A cell that still waits in the queue is withdrawn instead: it must not stop anot
 not confirm that, and no cell of a living client holds it, then something that an earlier cell left behind holds it: a
 task, a thread, a cell whose client has gone. The ladder continues at its second rung.
 
-The ladder only decides. `core/cells/_orders.py` carries its orders out. For a cell whose client has gone, the kernel
-climbs the same rungs itself: `lose` in `guest/serve/_kernel_process.py`.
+The ladder only decides. `core/cells/_execution_orders.py` carries its orders out. For a cell whose client has gone, the
+kernel climbs the same rungs itself: `lose` in `guest/serve/_kernel_process.py`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from kernelbox.base._text import escape
 from kernelbox.cli.terminal._output import emit
 from kernelbox.core._options import KernelOptions
 from kernelbox.host._engines import engine_for
-from kernelbox.host.engines.own._templates import is_answering, list_templates
+from kernelbox.host.engines.own._template_processes import is_answering, list_templates
 from kernelbox.host.files._home import Home
 from kernelbox.host.files._key import is_missing, key_path, read_key
 from kernelbox.host.files._lock import is_locked, locked

@@ -7,7 +7,7 @@ import sys
 from kernelbox.api import _sync
 from kernelbox.api._configured import kernels
 from kernelbox.base._errors import InvalidInput
-from kernelbox.base._light import signal
+from kernelbox.base._light_stdlib import signal
 from kernelbox.cli.commands._waiting import WaitingNotice
 from kernelbox.cli.terminal._output import FAILED, INTERRUPTED, emit, say
 from kernelbox.core._arguments import check_name
@@ -81,7 +81,7 @@ class CtrlC:
 
 
 def _ask_terminal(request: SyncApprovalRequest) -> bool | str:
-    from kernelbox.base._shown import TOO_LONG, show_whole
+    from kernelbox.base._safe_text import TOO_LONG, show_whole
     from kernelbox.cli.commands._manage_tools import ask_terminal
 
     shown = show_whole(request.server_name, request.tool_name, request.tool_args)

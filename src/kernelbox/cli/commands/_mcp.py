@@ -13,7 +13,7 @@ from kernelbox.base._extras import require
 from kernelbox.base._limits import parse_limits
 from kernelbox.cli.commands._serve import enter_workspace, read_pythons
 from kernelbox.core._options import choose_sandbox
-from kernelbox.core.approvals._policy import ApprovalPolicy
+from kernelbox.core.approvals._approval_policy import ApprovalPolicy
 from kernelbox.core.approvals._policy_file import read_policy
 from kernelbox.host.pythons._allowed_pythons import settled_words
 from kernelbox.server.http._binding import parse_binding

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._approval_policy import ApprovalPolicy
     from kernelbox.host.pythons._allowed_pythons import AllowedPythons
     from kernelbox.mcp._mcp_options import McpOptions
     from kernelbox.sandbox._sandbox_config import SandboxConfig
@@ -34,7 +34,7 @@ def run(options: Namespace) -> int:
 
 def _read_options(options: Namespace) -> ServiceOptions:
     from kernelbox.core._options import choose_sandbox
-    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._approval_policy import ApprovalPolicy
     from kernelbox.core.approvals._policy_file import read_policy
     from kernelbox.host.pythons._allowed_pythons import settled_words
     from kernelbox.server._service_options import MEBIBYTE, ServiceOptions

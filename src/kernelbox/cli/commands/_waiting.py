@@ -9,7 +9,7 @@ from _thread import start_new_thread
 
 from kernelbox.api._configured import kernels
 from kernelbox.base._errors import KernelBoxError
-from kernelbox.base._light import Flag
+from kernelbox.base._light_stdlib import Flag
 from kernelbox.cli.terminal._output import say, tell
 
 TYPE_CHECKING = False

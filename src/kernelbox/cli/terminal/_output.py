@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from kernelbox.base._light import suppress
-from kernelbox.base._owning import fill_standard_descriptors
+from kernelbox.base._light_stdlib import suppress
 from kernelbox.base._text import escape
+from kernelbox.base._unique_objects import fill_standard_descriptors
 from kernelbox.wire._json import encode_json
 
 # Exit statuses; docs/cli.md explains them.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from kernelbox.base._shown import show, show_call
+from kernelbox.base._safe_text import show, show_call
 from kernelbox.base._text import spell_out
 from kernelbox.core.approvals._memory import Memory
 from kernelbox.core.approvals._requests import Verdict
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Literal, TypeVar
 
+    from kernelbox.core.approvals._approval_policy import ApprovalPolicy
     from kernelbox.core.approvals._memory import Sessions
-    from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import PendingRequest
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.wire._messages import Ask

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelbox.core.approvals._policy import ApprovalRule, as_json
+from kernelbox.core.approvals._approval_policy import ApprovalRule, as_json
 from kernelbox.host._engines import engine_named
 
 TYPE_CHECKING = False

@@ -6,7 +6,7 @@ import json
 import tomllib
 
 from kernelbox.base._errors import InvalidInput
-from kernelbox.core.approvals._policy import ApprovalPolicy, ApprovalRule
+from kernelbox.core.approvals._approval_policy import ApprovalPolicy, ApprovalRule
 
 _FIELDS = ("action", "server", "tool", "args", "reason")
 _ADVICE = 'write `default = "ask"` and tables [[rules]] with action, server, tool, args and reason'

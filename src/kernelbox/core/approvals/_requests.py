@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kernelbox.base._errors import ApprovalClosed, InvalidInput
-from kernelbox.base._owning import Handle
-from kernelbox.base._shown import show_call
+from kernelbox.base._safe_text import show_call
 from kernelbox.base._text import spell_out
-from kernelbox.core.approvals._policy import check_patterns
+from kernelbox.base._unique_objects import Handle
+from kernelbox.core.approvals._approval_policy import check_patterns
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False

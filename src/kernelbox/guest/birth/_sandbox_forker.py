@@ -17,7 +17,7 @@ from kernelbox.guest.birth._forker import CannotFork, Forker, ForkerGone, ForkRe
 from kernelbox.guest.birth._specialize import SandboxEntry
 from kernelbox.guest.walls import _own_limits as _own_limits  # for the forks: an import in each would take memory
 from kernelbox.guest.walls._confine import enter_user_namespace, fork_beside
-from kernelbox.guest.walls._maker import GREETING, Maker
+from kernelbox.guest.walls._sandbox_maker import GREETING, Maker
 from kernelbox.guest.walls._system_calls import Unarmed
 from kernelbox.wire._layout import KEPT
 

@@ -10,10 +10,10 @@ import contextlib
 import os
 
 from kernelbox.guest.walls import _system_calls as _calls
+from kernelbox.guest.walls._file_view import show_processes
 from kernelbox.guest.walls._landlock import keep_to
-from kernelbox.guest.walls._maker import read_told
+from kernelbox.guest.walls._sandbox_maker import read_told
 from kernelbox.guest.walls._system_calls import Unarmed
-from kernelbox.guest.walls._view import show_processes
 
 _NAMESPACES = _calls.CLONE_NEWNS | _calls.CLONE_NEWIPC | _calls.CLONE_NEWUTS
 

@@ -6,8 +6,8 @@ import sys
 from abc import ABC, abstractmethod
 
 from kernelbox.base._errors import StoreFailed
-from kernelbox.base._light import signal
-from kernelbox.base._owning import Owner
+from kernelbox.base._light_stdlib import signal
+from kernelbox.base._unique_objects import Owner
 from kernelbox.host.process._process import Process, boot_id, exists
 from kernelbox.host.store import _death_notes as _notes
 from kernelbox.host.store._death_notes import CAUSE_PATIENCE

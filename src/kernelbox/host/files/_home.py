@@ -18,7 +18,7 @@ import os
 import time
 
 from kernelbox.base._errors import EXHAUSTED, StoreFailed
-from kernelbox.base._light import suppress
+from kernelbox.base._light_stdlib import suppress
 from kernelbox.host.files._key import is_missing, key_path, read_key, sign
 from kernelbox.host.files._known_homes import remember_home
 from kernelbox.host.files._old_home import move_copy_aside

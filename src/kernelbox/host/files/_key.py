@@ -6,7 +6,7 @@ import os
 import stat
 
 from kernelbox.base._errors import EXHAUSTED, StoreFailed
-from kernelbox.base._light import suppress
+from kernelbox.base._light_stdlib import suppress
 from kernelbox.host.files._place import Place
 from kernelbox.wire._values import dataclass
 

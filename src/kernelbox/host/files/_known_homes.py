@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from kernelbox.base._errors import StoreFailed
-from kernelbox.base._light import suppress
+from kernelbox.base._light_stdlib import suppress
 from kernelbox.host.files._key import read_key, sign
 from kernelbox.host.files._place import Place
 

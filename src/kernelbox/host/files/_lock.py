@@ -11,7 +11,7 @@ import os
 import time
 
 from kernelbox.base._errors import StoreFailed
-from kernelbox.base._light import contextmanager, suppress
+from kernelbox.base._light_stdlib import contextmanager, suppress
 from kernelbox.host.files._key import sign
 from kernelbox.host.process._process import Process, read_start_time
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from kernelbox.base._owning import Owner, close_own, fill_standard_descriptors, identify
+from kernelbox.base._unique_objects import Owner, close_own, fill_standard_descriptors, identify
 from kernelbox.host.files._place import Place
 
 TYPE_CHECKING = False

@@ -14,8 +14,8 @@ import time
 from itertools import islice
 
 from kernelbox.base._errors import StoreFailed
-from kernelbox.base._light import suppress
-from kernelbox.base._owning import Owner
+from kernelbox.base._light_stdlib import suppress
+from kernelbox.base._unique_objects import Owner
 from kernelbox.host.files._tree import remove_directory
 
 TYPE_CHECKING = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from kernelbox.base._light import suppress
+from kernelbox.base._light_stdlib import suppress
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

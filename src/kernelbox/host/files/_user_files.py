@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kernelbox.base._light import suppress
+from kernelbox.base._light_stdlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

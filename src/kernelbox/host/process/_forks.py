@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kernelbox.base._light import ref
+from kernelbox.base._light_stdlib import ref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

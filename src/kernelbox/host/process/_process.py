@@ -6,8 +6,8 @@ import os
 import select
 import time
 
-from kernelbox.base._light import signal, suppress
-from kernelbox.base._owning import Owner, close_own, identify
+from kernelbox.base._light_stdlib import signal, suppress
+from kernelbox.base._unique_objects import Owner, close_own, identify
 from kernelbox.wire._layout import MAKER
 from kernelbox.wire._values import dataclass
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from kernelbox.base._light import suppress
+from kernelbox.base._light_stdlib import suppress
 from kernelbox.host.files._place import write_all
 from kernelbox.wire._cell_log import (
     BEGAN,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from kernelbox.base._light import suppress
+from kernelbox.base._light_stdlib import suppress
 from kernelbox.host.process._process import ProcessIdentity
 from kernelbox.wire._json import encode_json, load
 from kernelbox.wire._layout import CHECKPOINT, EVICTED, LAST_CHECKPOINT

@@ -12,7 +12,7 @@ import os
 import threading
 from weakref import WeakValueDictionary
 
-from kernelbox.base._owning import Owner
+from kernelbox.base._unique_objects import Owner
 from kernelbox.host.files._place import UNFINISHED, write_all
 from kernelbox.host.process._process import ProcessIdentity
 from kernelbox.wire._json import dump

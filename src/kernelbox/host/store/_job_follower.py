@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 
-from kernelbox.base._owning import Owner, identify
+from kernelbox.base._unique_objects import Owner, identify
 from kernelbox.host.files._signed import LONGEST_HEAD, new_hash
 from kernelbox.host.store._job_entry import EVENTS, FILES, RECORD
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 
 from kernelbox.base._errors import StoreFailed
-from kernelbox.base._light import suppress
+from kernelbox.base._light_stdlib import suppress
 from kernelbox.host.files._key import sign
 from kernelbox.host.files._place import UNFINISHED
 from kernelbox.host.store._record import MAX_CAUSE, MAX_RECORD, KernelRecord, is_rewritten, mark_rewritten

@@ -14,7 +14,7 @@ import stat
 import warnings
 
 from kernelbox.base._errors import StoreFailed
-from kernelbox.base._light import suppress
+from kernelbox.base._light_stdlib import suppress
 from kernelbox.host.files._home import Inside
 from kernelbox.host.files._place import Place
 from kernelbox.host.store._record import KernelRecord

@@ -18,7 +18,7 @@ from _weakref import ref  # `weakref` takes longer to import
 
 from kernelbox.base._config import stores
 from kernelbox.base._errors import EXHAUSTED, StoreFailed
-from kernelbox.base._light import contextmanager, suppress
+from kernelbox.base._light_stdlib import contextmanager, suppress
 from kernelbox.host.files._home import Home, Inside
 from kernelbox.host.files._pinned import Pinned
 from kernelbox.host.store._deferral import Deferral

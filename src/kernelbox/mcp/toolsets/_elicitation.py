@@ -17,7 +17,7 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, Inpu
 from mcp_types.version import is_version_at_least
 
 from kernelbox.base._errors import ApprovalClosed
-from kernelbox.base._shown import TOO_LONG, show_whole
+from kernelbox.base._safe_text import TOO_LONG, show_whole
 from kernelbox.shells._asyncio_cell_job import CellJob
 
 TYPE_CHECKING = False

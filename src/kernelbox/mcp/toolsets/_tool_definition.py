@@ -19,7 +19,7 @@ from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field, ValidationError
 
 from kernelbox.base._errors import KernelBoxError
-from kernelbox.base._shown import show
+from kernelbox.base._safe_text import show
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

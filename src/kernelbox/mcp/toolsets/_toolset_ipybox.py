@@ -11,7 +11,7 @@ from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field
 
 from kernelbox.base._errors import KernelBoxError, KernelNotFound
-from kernelbox.base._shown import show
+from kernelbox.base._safe_text import show
 from kernelbox.mcp.toolsets._install_package import install
 from kernelbox.mcp.toolsets._running import run_cell
 from kernelbox.mcp.toolsets._tool_definition import Seconds, Tools, add_tool

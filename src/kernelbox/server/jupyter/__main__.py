@@ -13,7 +13,7 @@ from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._extras import require
 from kernelbox.core._options import KernelOptions
-from kernelbox.core.approvals._policy import ApprovalPolicy
+from kernelbox.core.approvals._approval_policy import ApprovalPolicy
 from kernelbox.server.jupyter._channel_options import ChannelRules, KernelAccess
 from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
 from kernelbox.shells._asyncio_kernels import AsyncKernels

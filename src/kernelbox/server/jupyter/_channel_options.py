@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from kernelbox.core._kernel_handle import KernelHandle
-    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._approval_policy import ApprovalPolicy
     from kernelbox.server.jupyter._front_end_message import JupyterMessage
     from kernelbox.shells._asyncio_kernels import AsyncKernels
     from kernelbox.shells._asyncio_workplace import Noted

@@ -11,7 +11,7 @@ import fcntl
 import os
 import threading
 
-from kernelbox.base._owning import Owner
+from kernelbox.base._unique_objects import Owner
 from kernelbox.wire._layout import QUEUE
 
 TYPE_CHECKING = False

@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-from kernelbox.base._owning import Owner
+from kernelbox.base._unique_objects import Owner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import os
 import select
 import time
 
-from kernelbox.base._light import Lock, signal
+from kernelbox.base._light_stdlib import Lock, signal
 from kernelbox.host.engines._local import END_PATIENCE, KILL_PATIENCE, LocalConnection, end_closed
 from kernelbox.host.files._sockets import dial, peer_of
 from kernelbox.host.process._forks import forget_in_forks

@@ -108,7 +108,7 @@ class OwnEngine(LocalEngine):
         return measure_checkpoints(directory, limit)
 
     def tidy(self, runtime: Place, secret: bytes) -> None:
-        from kernelbox.host.engines.own._templates import dismiss_templates
+        from kernelbox.host.engines.own._template_processes import dismiss_templates
 
         dismiss_templates(runtime, secret)
 

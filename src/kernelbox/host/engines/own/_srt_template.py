@@ -15,7 +15,7 @@ from kernelbox.host.engines._spawning import (
     template_command,
     write_secret,
 )
-from kernelbox.host.engines.own._templates import wait_for_lock
+from kernelbox.host.engines.own._template_processes import wait_for_lock
 from kernelbox.sandbox._native import refuse_system
 from kernelbox.sandbox._path_rules import is_below
 from kernelbox.sandbox._paths import absolute, find_absent, real

@@ -27,7 +27,7 @@ from kernelbox.host.engines._spawning import (
     tail,
 )
 from kernelbox.host.engines.own._path_files import import_stamps
-from kernelbox.host.engines.own._templates import process_behind
+from kernelbox.host.engines.own._template_processes import process_behind
 from kernelbox.host.files._lock import locked
 from kernelbox.host.files._sockets import dial, listen
 from kernelbox.host.store._servers_file import has_servers
@@ -179,7 +179,7 @@ def _require_sound(runtime: Place, name: str, *, begun: bool) -> None:
     """Raises StartFailed if srt was just started and ended before the template could serve."""
     if not begun:
         return
-    from kernelbox.host.engines.own._templates import wait_for_srt
+    from kernelbox.host.engines.own._template_processes import wait_for_srt
     from kernelbox.sandbox._advice import advise_about_srt
 
     wait_for_srt(runtime, name)  # then the log says how srt ended

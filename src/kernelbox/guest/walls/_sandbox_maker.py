@@ -29,8 +29,8 @@ from typing import NoReturn
 from kernelbox.guest._descriptors import Descriptors, close, read_all, read_file
 from kernelbox.guest._process_title import show_role
 from kernelbox.guest.walls import _system_calls as _calls
+from kernelbox.guest.walls._file_view import build_view
 from kernelbox.guest.walls._system_calls import Unarmed
-from kernelbox.guest.walls._view import build_view
 from kernelbox.wire._confinement import Confinement
 from kernelbox.wire._layout import MAKER, PACKAGES
 
