@@ -7,19 +7,18 @@ import contextlib
 import gc
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.bounded import DEADLINE, run
 from tests.support.homes import new_home
-from tests.support.store import fill, mounted
+from tests.support.store import fill, held_in, mounted, shortage
 
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._errors import KernelNotFound
@@ -34,26 +33,6 @@ from kernelbox.wire._results import ExecutionResult, OutputItem
 
 if TYPE_CHECKING:
     from kernelbox.shells._asyncio_cell import OnEvent
-
-
-@contextlib.contextmanager
-def shortage(spare: int) -> Iterator[None]:
-    """Leaves this process a few descriptors."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(map(int, os.listdir("/proc/self/fd")))
-    taken = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
-    while taken[-1] <= highest:
-        taken.append(os.dup(taken[0]))
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1, limits[1]))
-        while spare:
-            os.close(taken.pop())
-            spare -= 1
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        for fd in taken:
-            os.close(fd)
 
 
 def test_what_came_of_a_job_is_written_also_when_no_descriptor_is_free(home: Path) -> None:
@@ -120,15 +99,6 @@ def test_a_job_is_lost_whose_server_crashes_in_the_middle_of_writing_its_record(
         record = Journal(Home(str(home), str(key_file))).read("1" * 32)
         assert record is not None
         assert (record["state"], "name" in record) == ("lost", False)
-
-
-def held_in(folder: Path) -> list[str]:
-    """Returns the names of the files inside a folder that this process has open."""
-    held = set()
-    for descriptor in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the one of the listing
-            held.add(os.fstat(int(descriptor)).st_ino)
-    return sorted(path.name for path in folder.iterdir() if path.stat().st_ino in held)
 
 
 def test_a_job_holds_its_file_open_while_it_runs_and_nothing_else(key_file: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -164,3 +165,32 @@ def fill(disk: Path) -> Path:
 def pid_of(record: KernelRecord) -> int:
     assert record.pid is not None
     return record.pid
+
+
+@contextlib.contextmanager
+def shortage(spare: int) -> Iterator[None]:
+    """Leaves this process a few descriptors."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    taken = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
+    while taken[-1] <= highest:
+        taken.append(os.dup(taken[0]))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1, limits[1]))
+        while spare:
+            os.close(taken.pop())
+            spare -= 1
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for fd in taken:
+            os.close(fd)
+
+
+def held_in(folder: Path) -> list[str]:
+    """Returns the names of the files inside a folder that this process has open."""
+    held = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one of the listing
+            held.add(os.fstat(int(descriptor)).st_ino)
+    return sorted(path.name for path in folder.iterdir() if path.stat().st_ino in held)

@@ -163,6 +163,14 @@ class StoreFailed(KernelBoxError, OSError):
 # Errors that say nothing about a kernel: this process has too many open files, or the system too little memory.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
+
+def is_exhausted(exc: BaseException) -> bool:
+    """Tells whether an error, or the cause of a StoreFailed, is one of these."""
+    if isinstance(exc, StoreFailed) and exc.__cause__ is not None:
+        exc = exc.__cause__
+    return isinstance(exc, OSError) and exc.errno in EXHAUSTED
+
+
 _ADVICE = {
     errno.ENOSPC: "the disk is full: free some space, or set KERNELBOX_HOME to a directory on another disk",
     errno.EDQUOT: "the disk quota is used up: free some space, or set KERNELBOX_HOME to a directory on another disk",

@@ -17,7 +17,7 @@ import json
 import os
 import time
 
-from kernelbox.base._errors import StoreFailed
+from kernelbox.base._errors import StoreFailed, is_exhausted
 from kernelbox.host.files._home import Inside
 from kernelbox.host.files._pinned import Pinned
 from kernelbox.host.files._signed import Signature
@@ -61,11 +61,15 @@ class Journal:
             raise StoreFailed.because(exc, _FOLDER) from exc
 
     def read(self, job_id: str) -> dict[str, Any] | None:
-        """Returns the record of a job, if there is one; its `state` is running, done or lost."""
+        """Returns the record of a job, if there is one; its `state` is running, done or lost.
+
+        Raises StoreFailed, as `read_result` does, while no file can be opened: then nothing is known about the job.
+        """
         try:
             with self.folder() as folder:
                 return self._read(folder, job_id)
-        except (OSError, ValueError):  # it was removed meanwhile, or a cell has written to it
+        except (OSError, ValueError) as exc:  # it was removed meanwhile, or a cell has written to it
+            _require_resources(exc)
             return None
 
     def _read(self, folder: Place, job_id: str) -> dict[str, Any]:
@@ -98,7 +102,8 @@ class Journal:
                 event = signature.read_entry(fd, begins - record[LAST_SIZE], f"{EVENTS}{record['last']} result")
             finally:
                 os.close(fd)
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError) as exc:
+            _require_resources(exc)
             return None
         return None if event is None else event[len(RESULT) : -1]
 
@@ -131,7 +136,7 @@ class Journal:
             with self.folder() as folder:
                 answer = self._read_answer(folder, job_id, name)
                 folder.remove_tree(name)
-        except OSError:  # there is none yet: one that comes meanwhile must stay
+        except OSError:  # there is none yet, or no file can be opened: the answer must stay
             return None
         return answer
 
@@ -140,7 +145,8 @@ class Journal:
             answer: dict[str, Any] = json.loads(self.signature(job_id).read_file(folder, name, name))
         except FileNotFoundError:
             raise
-        except (OSError, ValueError):  # a cell has made it
+        except (OSError, ValueError) as exc:  # a cell has made it
+            _require_resources(exc)
             return None
         return answer
 
@@ -201,6 +207,14 @@ def _last_record(fd: int, signature: Signature) -> tuple[dict[str, Any], int]:
     if found is None:
         raise ValueError("its signature is not valid")
     return json.loads(found[0]), found[1]
+
+
+def _require_resources(exc: Exception) -> None:
+    """Raises StoreFailed for an error that says nothing about the files of a job."""
+    if isinstance(exc, StoreFailed) and is_exhausted(exc):
+        raise exc
+    if isinstance(exc, OSError) and is_exhausted(exc):
+        raise StoreFailed.because(exc, _FOLDER, "read") from exc
 
 
 def _by_age(folder: Place) -> list[tuple[float, str]]:

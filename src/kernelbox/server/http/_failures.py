@@ -16,7 +16,6 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from kernelbox.base._errors import (
-    EXHAUSTED,
     ApprovalClosed,
     InvalidInput,
     KernelBoxError,
@@ -29,6 +28,7 @@ from kernelbox.base._errors import (
     OutputNotKept,
     StartFailed,
     StoreFailed,
+    is_exhausted,
 )
 
 _log = logging.getLogger("kernelbox.server")
@@ -132,7 +132,7 @@ def answer_to(exc: KernelBoxError | RequestRefused | HTTPException | ClientDisco
         return failure(404, "kernel_not_found", f"there is no kernel {exc.key!r}; GET /kernels lists the kernels")
     if isinstance(exc, KernelDied):
         return failure(409, "kernel_died", f"the kernel died: {exc.cause}; {exc.advice or AFTER_DEATH}")
-    if isinstance(exc, StoreFailed) and isinstance(exc.__cause__, OSError) and exc.__cause__.errno in EXHAUSTED:
+    if is_exhausted(exc):
         exc = too_much_open()
     if isinstance(exc, LimitReached):
         status, code = (503, "server_full") if exc.of_server else (429, "too_many_requests")

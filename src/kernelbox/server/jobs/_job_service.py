@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from kernelbox.base._errors import StoreFailed
 from kernelbox.host.store._job_entry import JobEntry
 from kernelbox.host.store._job_journal import Journal
 from kernelbox.host.store._record import now
@@ -200,7 +201,11 @@ class Jobs:
         if self._has_no_more(job_id, after):
             await self._mine[job_id].until_event(after)
             return ""
-        record = await in_thread(self._journal.read, job_id)
+        try:
+            record = await in_thread(self._journal.read, job_id)
+        except StoreFailed:  # no file can be opened at the moment
+            await asyncio.sleep(LOOK_EVERY)
+            return ""
         if record is None:
             return _GONE
         if record["state"] == "lost":
