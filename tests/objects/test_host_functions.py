@@ -137,7 +137,7 @@ def test_a_cell_can_call_only_what_was_passed_to_it(home: Path) -> None:
         kernel.execute("search('x')")
         without = execute("shared", "search('x')")
         assert without.error is not None
-        assert "no one to ask" in without.error.evalue
+        assert "no function 'search' was passed to this cell" in without.error.evalue
         other = execute("shared", "search('x')", tools=[fail])
         assert other.error is not None
         assert "no function 'search' was passed to this cell" in other.error.evalue
@@ -152,6 +152,7 @@ def test_a_call_can_pass_functions_in_place_of_the_kernels_own(colour: Colour) -
     again = colour.call(kernel.retry, "1/0", lambda *_: "search('x', limit=1)", tools=[search])
     assert again.return_value == "['x 0']", again.text
     assert "no function 'search' was passed" in colour.call(kernel.execute, "search('x')").text
+    assert "no function 'search' was passed" in colour.call(kernel.execute, "search('x')", tools=[]).text
     colour.call(kernel.stop)
 
 

@@ -11,7 +11,7 @@ from kernelbox.base._light_stdlib import Flag, RLock
 from kernelbox.core.approvals._approve_argument import NO_APPROVE
 from kernelbox.core.cells._execution_orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.wire._execution import Execution
-from kernelbox.wire._messages import Answer, Ask, Withdraw
+from kernelbox.wire._messages import HOST_SERVER, Answer, Ask, Withdraw
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class _Run:
         with self._driving:
             self._execution.wait_for_answer("")
             if self._execution.result is None and answer != "later":
-                self._connection.send(answer or _refusal(ask, NO_APPROVE))
+                self._connection.send(answer or _unanswered(ask))
 
     def take_missed(self) -> list[Seen]:
         """Returns the events that came while the caller was away."""
@@ -229,6 +229,15 @@ class _Run:
             else:
                 said.append(item)
         return said
+
+
+def _unanswered(ask: Ask) -> Answer:
+    """Returns the answer to an ask of a cell that was run without functions and without anyone to ask."""
+    if ask.server_name != HOST_SERVER:
+        return _refusal(ask, NO_APPROVE)
+    from kernelbox.core.cells._host_functions import no_function  # few cells ask
+
+    return no_function(ask)
 
 
 def _refusal(ask: Ask, reason: str) -> Answer:
