@@ -24,8 +24,9 @@ EXAMPLES = [(page, number) for page in PAGES for number in range(len(blocks(f"in
 SUITES: dict[str, set[str]] = {
     "adapter_behaviour": set(),
     "pydantic_workspace": set(),
-    # The suite is older than deepagents 0.7. There, glob returns absolute paths of files, because deny rules are
-    # checked against them, and write replaces a file. What the suite wants would open what an agent may not read.
+    # The suite is older than deepagents 0.7, whose own glob and write we inherit. Its glob returns absolute paths of
+    # files, because deny rules are checked against them, and its write replaces a file. What the suite wants would open
+    # what an agent may not read. These seven fail for a backend of a few lines of subprocess too.
     "deepagents_sandbox": {
         "test_glob",
         "test_glob_basic_pattern",
