@@ -12,7 +12,16 @@ import pytest
 from tests.support.bounded import DEADLINE, run
 from tests.support.colours import Colour
 
-from kernelbox import ApprovalPolicy, ApprovalRequest, AsyncKernel, CodeExecutor, InvalidInput, Kernel, execute
+from kernelbox import (
+    ApprovalPolicy,
+    ApprovalRequest,
+    AsyncKernel,
+    CodeExecutor,
+    InvalidInput,
+    Kernel,
+    ToolError,
+    execute,
+)
 
 
 def search(query: str, *, limit: int = 3, **more: str) -> list[str]:
@@ -59,11 +68,23 @@ def test_what_a_function_raises_is_a_tool_error_with_its_words(colour: Colour) -
     kernel = colour.open(tools=[fail])
     failed = colour.call(kernel.execute, "fail()")
     assert failed.error.ename == "ToolError"
-    assert "LookupError: the index is gone" in failed.error.evalue
+    assert failed.error.evalue == "LookupError: the index is gone"
     colour.call(kernel.stop)
 
 
-@pytest.mark.parametrize(("value", "said"), [({1, 2}, "returned a set, which is not JSON"), (b"x", "returned a bytes")])
+def test_a_tool_error_of_the_host_arrives_as_it_was_raised_and_can_be_caught(colour: Colour) -> None:
+    def refuse() -> None:
+        raise ToolError("try again tomorrow")
+
+    kernel = colour.open(tools=[refuse])
+    code = "from kernelbox import ToolError\ntry:\n    refuse()\nexcept ToolError as exc:\n    print(exc)"
+    assert colour.call(kernel.execute, code).output == "try again tomorrow\n"
+    colour.call(kernel.stop)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [({1, 2}, "what odd returned is not JSON: Object of type set"), (b"x", "type bytes")]
+)
 def test_a_value_that_is_not_json_is_a_tool_error(colour: Colour, value: object, said: str) -> None:
     kernel = colour.open(tools={"odd": lambda: value})
     assert said in colour.call(kernel.execute, "odd()").error.evalue

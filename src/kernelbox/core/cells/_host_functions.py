@@ -21,7 +21,7 @@ from typing import Any
 from kernelbox.base._errors import InvalidInput
 from kernelbox.host.process._loop_thread import LoopThread
 from kernelbox.wire._framing import MAX_FRAME
-from kernelbox.wire._messages import Answer
+from kernelbox.wire._messages import Answer, ToolError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _returned(ask: Ask, value: object) -> Answer:
     try:
         payload = json.dumps({"value": value}, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as exc:
-        return _failed(ask, TypeError(f"{ask.tool_name} returned a {type(value).__name__}, which is not JSON: {exc}"))
+        return _failed(ask, TypeError(f"what {ask.tool_name} returned is not JSON: {exc}"))
     if len(payload) > MAX_FRAME - _HEADER_ROOM:
         return _failed(ask, ValueError(f"{ask.tool_name} returned {len(payload):,} bytes, more than a kernel takes"))
     return Answer(ask.id, ask.ask, True, payload=payload)
@@ -200,7 +200,8 @@ def _returned(ask: Ask, value: object) -> Answer:
 def _failed(ask: Ask, exc: BaseException) -> Answer:
     words = type(exc).__name__
     with contextlib.suppress(Exception):  # its own __str__ may fail
-        words = f"{words}: {said:.10000}" if (said := str(exc)) else words
+        if said := f"{exc!s:.10000}":
+            words = said if isinstance(exc, ToolError) else f"{words}: {said}"  # the cell says ToolError itself
     return Answer(ask.id, ask.ask, True, payload=json.dumps({"error": words}).encode())
 
 
