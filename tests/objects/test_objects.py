@@ -211,6 +211,14 @@ def test_the_kernels_of_a_pool_have_no_name_of_their_own() -> None:
             kind(2, name="shared")
 
 
+def test_a_pool_rejects_options_that_its_kernels_cannot_use_before_it_opens_one() -> None:
+    for kind in (Pool, AsyncPool):
+        with pytest.raises(TypeError, match=r"'sandbx'[;.] [Dd]id you mean 'sandbox'\?"):
+            kind(2, sandbx=True)
+        with pytest.raises(InvalidInput, match="timeout"):
+            kind(2, timeout=-1)
+
+
 def test_an_answer_to_a_job_can_be_remembered(home: Path) -> None:
     asked = []
 

@@ -161,6 +161,7 @@ class AsyncPool(Handle):
 def _check_options(options: dict[str, Any]) -> dict[str, Any]:
     if options.get("name") is not None:
         raise InvalidInput("name", options["name"], "the kernels of a pool are private; leave it out")
+    AsyncKernel(**options)  # it opens nothing, and rejects what a kernel cannot use
     return options
 
 
