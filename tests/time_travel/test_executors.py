@@ -9,7 +9,9 @@ import pytest
 from tests.support.executor import run
 from tests.support.store import run_python
 
-from kernelbox import CodeExecutionError, CodeExecutor, ExecutorStopped, destroy, list_kernels
+from kernelbox import CodeExecutionError, CodeExecutionResult, CodeExecutor, ExecutorStopped, destroy, list_kernels
+
+SLEEP = "print('in', flush=True); import time; time.sleep(1000)"
 
 
 def test_a_program_that_copies_no_kernel_does_not_load_what_copies_them(home: Path) -> None:
@@ -73,6 +75,26 @@ def test_a_private_kernel_comes_back_from_the_dead(home: Path) -> None:
     run(go)
 
 
+def test_a_cancelled_cell_that_nothing_stops_says_what_its_kernel_was_restored_from(home: Path) -> None:
+    async def go() -> None:
+        async with CodeExecutor() as executor:
+            await executor.execute("x = 1")
+            await executor.checkpoint()
+            begun, results = asyncio.Event(), list[object]()
+            endless = "print('in', flush=True); sum(range(10**13))"  # C code, which no interrupt reaches
+            running = asyncio.ensure_future(run_and_tell(executor, begun, endless, results))
+            await begun.wait()
+            await executor.cancel()
+            await running
+            result = results[-1]
+            assert isinstance(result, CodeExecutionResult)
+            assert (result.cancelled, result.state, result.ending) == (True, "rolled back", "rolled back")
+            assert (result.restored_from, result.lost_executions) == (1, [2])
+            assert (await executor.execute("print(x)")).text == "1"
+
+    run(go)
+
+
 @pytest.mark.parametrize("name", [None, "named"])
 def test_branches_have_executors_of_their_own_and_one_takes_the_originals_place(home: Path, name: str | None) -> None:
     async def go() -> None:
@@ -112,6 +134,10 @@ def test_a_cancelled_branch_leaves_no_kernel(home: Path) -> None:
     run(go)
 
 
-async def run_and_tell(executor: CodeExecutor, begun: asyncio.Event) -> None:
-    async for _ in executor.stream("print('in', flush=True); import time; time.sleep(1000)", chunks=True):
+async def run_and_tell(
+    executor: CodeExecutor, begun: asyncio.Event, code: str = SLEEP, told: list[object] | None = None
+) -> None:
+    async for event in executor.stream(code, chunks=True):
         begun.set()
+        if told is not None:
+            told.append(event)

@@ -47,12 +47,14 @@ class CodeExecutionResult(Readable):
     duration_ms: int = 0
     outputs: list[OutputItem] = field(default_factory=list)
     truncated: bool = False
-    state: Literal["kept", "lost"] = "kept"
-    ending: Literal["finished", "interrupted", "restarted", "died", "never ran"] = "finished"
+    state: Literal["kept", "lost", "rolled back"] = "kept"
+    ending: Literal["finished", "interrupted", "restarted", "died", "rolled back", "never ran"] = "finished"
     kernel_id: str = ""
     name: str = ""
     opened: bool = False
     execution_id: str = ""
+    restored_from: int | None = None
+    lost_executions: list[int] = field(default_factory=list)
     kept: WholeText | None = None
     home: str = ""
 
@@ -62,7 +64,7 @@ class CodeExecutionResult(Readable):
 
         A cell that was `cancelled` has a result, unless it failed by itself.
         """
-        cancelled = cancelled and result.ending in ("interrupted", "restarted", "never ran")
+        cancelled = cancelled and result.ending in ("interrupted", "restarted", "rolled back", "never ran")
         if result.status == "timeout" or (result.error is not None and not cancelled):
             raise failure_of(result)
         from pathlib import Path  # not at the top: the command line loads this module and needs no Path
