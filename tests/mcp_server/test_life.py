@@ -28,7 +28,7 @@ from tests.support.mcp_server import (
     text,
 )
 
-from kernelbox import get_or_create, list_kernels
+from kernelbox import checkpoint, get_or_create, list_kernels, status
 
 # Writes its pid to a file, so that a test knows that it runs, and runs until it is stopped.
 ENDLESS = """
@@ -268,6 +268,27 @@ def test_a_kernel_that_dies_is_told_once_and_then_replaced(served: Served) -> No
             eventually(lambda: not is_running(pid))
             assert "killed by SIGKILL" in await failure(client, "execute", code="1", kernel="dies2")
             assert await text(client, "execute", code="1", kernel="dies2") == "1"
+
+    run(scenario)
+
+
+def test_a_kernel_with_a_checkpoint_that_dies_between_calls_is_not_said_to_be_fresh(
+    tmp_path: Path, own_home: Path
+) -> None:
+    async def scenario() -> None:
+        async with stdio_client(tmp_path, "--toolset", "kernels", "--keep-kernels") as client:
+            await text(client, "execute", code="x = 1", kernel="kept")
+            checkpoint("kept")
+            await text(client, "execute", code="x = 2", kernel="kept")
+            pid = status("kept").pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            wait_for_end(pid)
+            said = await failure(client, "execute", code="x = 3", kernel="kept")
+            assert "killed by SIGKILL" in said
+            assert "the kernel was restored from checkpoint 1; execution 2 is lost; nothing was run" in said
+            assert "variables are lost" not in said
+            assert await text(client, "execute", code="x", kernel="kept") == "1"
 
     run(scenario)
 

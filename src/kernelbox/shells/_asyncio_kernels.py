@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kernelbox.shells._asyncio_watch import Lent
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._messages import Execute
-    from kernelbox.wire._results import ExecutionResult
+    from kernelbox.wire._results import ExecutionResult, SetBack
 
     T = TypeVar("T")
 
@@ -278,6 +278,10 @@ class AsyncKernels(Handle):
     async def dead_result(self, kernel: KernelHandle) -> ExecutionResult:
         """Returns the result of a cell that was sent to a dead kernel, and notes that this reports the death."""
         return await in_thread(kernel.dead_result, self._advice)
+
+    async def come_back(self, kernel: KernelHandle) -> SetBack | None:
+        """Sets a dead kernel back to its last checkpoint; None if it has none."""
+        return await in_thread(kernel.come_back)
 
     # -- interrupting and ending -----------------------------------------------------------------------------
 

@@ -194,10 +194,11 @@ class Workplace:
         with self._counted(name):
             kernel = await self._kernels.use(self._full(name))
         if kernel.is_dead:
-            raise KernelBoxError(
-                f"kernel {name!r} has died since it was last used: {kernel.record.death}. Its variables are lost, and "
-                f"nothing was run; {ADVICE}"
-            )
+            set_back = await self._kernels.come_back(kernel)
+            then = f". Its variables are lost, and nothing was run; {ADVICE}"
+            if set_back is not None:
+                then = f"; {set_back}; nothing was run"
+            raise KernelBoxError(f"kernel {name!r} has died since it was last used: {kernel.record.death}{then}")
         return kernel
 
     @contextlib.contextmanager
