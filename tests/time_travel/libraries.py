@@ -1,7 +1,8 @@
 """A program that copies kernels after real use of a library: `python libraries.py NAME …`.
 
 The interpreter must have kernelbox and the libraries. A library passes if the same computation has the same result
-before a copy, in a branch, in the original, and after each of two rollbacks. polars passes if it is refused by name.
+before a copy, in a branch, in the original, and after each of two rollbacks. The random numbers of numpy and torch go
+on after a rollback, and begin anew in a branch. polars passes if it is refused by name.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ CASES = {
     "sklearn": SKLEARN,
     "torch": TORCH,
 }
+RANDOM = {"numpy": "float(np.random.rand())", "torch": "float(torch.rand(1))"}
 POLARS = "import polars as pl; pl.DataFrame({'a': [1, 2]}).lazy().select(pl.col('a').sum()).collect()"
 
 
@@ -104,6 +106,8 @@ def main(names: list[str]) -> None:
             check_duckdb()
         else:
             check_equal([name])
+        if name in RANDOM:
+            check_random(name)
         print(f"{name} passed", flush=True)
     if len(together := [name for name in names if name in CASES]) > 1:
         check_equal(together)
@@ -128,6 +132,21 @@ def check_equal(names: list[str]) -> None:
     assert found == [expected] * len(found), (names, expected, found)
     for name in ("original", "branch", "twig"):
         destroy(name)
+
+
+def check_random(name: str) -> None:
+    """Draws random numbers: as before the checkpoint after a rollback, others in a branch."""
+    kernel = get_or_create("original")
+    run("original", CASES[name])
+    checkpoint(kernel)
+    drawn = run("original", RANDOM[name])
+    rollback(kernel)
+    branch(kernel, "fresh")
+    branch(kernel, "same", reseed=False)
+    assert run("fresh", RANDOM[name]) != drawn
+    assert [run(each, RANDOM[name]) for each in ("original", "same")] == [drawn, drawn]
+    for each in ("original", "fresh", "same"):
+        destroy(each)
 
 
 def check_polars() -> None:
