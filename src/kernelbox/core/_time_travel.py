@@ -96,8 +96,15 @@ def checkpoint(kernels: Kernels, key: str, *, label: str | None = None, timeout:
     # Not the lock of its name: a cell that is waited for must be able to be killed, which needs that one.
     with kernels.store.locking(f"{record.kernel_id} checkpoints"), directory.open() as place:
         number = next_number(place)
-        memory = kernels.config.checkpoint_memory
-        plan = CopyPlan(record, directory, record, directory, checkpoint=number, checkpoint_memory=memory)
+        plan = CopyPlan(
+            record,
+            directory,
+            record,
+            directory,
+            checkpoint=number,
+            checkpoint_memory=kernels.config.checkpoint_memory,
+            checkpoint_age=kernels.config.checkpoint_age,
+        )
         with engine.foster(plan) as fostering:
             with CopyRequest(kernels, record, Copy("", [fostering.token], frozen=True), patience) as asked:
                 told = asked.finish()
@@ -115,7 +122,7 @@ def checkpoint(kernels: Kernels, key: str, *, label: str | None = None, timeout:
             write_checkpoint(place, directory, made)
             fostering.settle()
         found = read_checkpoints(directory)
-        evicted = list_evicted(directory, number - 1) + _evict(kernels, record, found, but=number)
+        evicted = list_evicted(directory, number - 1) + _evict(kernels, record, found, told=True)
     return Checkpoint(**{**made.to_dict(), "evicted": evicted})
 
 
@@ -343,22 +350,15 @@ def _may_come_back(kernels: Kernels, seen: KernelRecord) -> bool:
     return current is not None and current.restored_from is not None and current.process != seen.process
 
 
-def _evict(kernels: Kernels, record: KernelRecord, found: list[Checkpoint], *, but: int = 0) -> list[int]:
-    """Drops the checkpoints that are too old or too many, the oldest first; the keeper drops those that are too large.
+def _evict(kernels: Kernels, record: KernelRecord, found: list[Checkpoint], *, told: bool = False) -> list[int]:
+    """Drops the oldest of too many checkpoints; the keeper drops those that are too old or too large.
 
-    `but` is the one that was just made, which stays; its maker learns which others were dropped.
+    `told` says that the maker of a new one learns which were dropped.
     """
-    config, kept, evicted = kernels.config, list[Checkpoint](), dict[int, str]()
-    for each in found:
-        if 0 < config.checkpoint_age < each.age_seconds and each.number != but:
-            evicted[each.number] = "age"
-        else:
-            kept.append(each)
-    while len(kept) > max(1, config.checkpoints):
-        evicted[kept.pop(0).number] = "number"
+    evicted = [each.number for each in found[: -kernels.config.checkpoints]]
     engine, directory = engine_named(record.engine), kernels.store.directory(record.kernel_id)
-    for number, why in evicted.items():
-        told = bool(but)
-        engine.release_checkpoints(directory, Release(record.kernel_id, number, wait=not told, why=why, told=told))
+    for number in evicted:
+        release = Release(record.kernel_id, number, wait=not told, why="number", told=told)
+        engine.release_checkpoints(directory, release)
         remove_checkpoint(directory, number)
-    return list(evicted)
+    return evicted

@@ -372,7 +372,8 @@ class Foster(Message):
     The copy is made of the kernel `source`. `checkpoint` is the number of a copy that stays frozen. With `thaw` the
     keeper itself asks that checkpoint for a copy. An `heir` takes the place of the kernel's process when its start has
     succeeded; then the keeper answers Agreed once more. If the host ends before that, and the record does not name the
-    copy, nothing changes. `checkpoint_memory` is what all checkpoints may have for themselves.
+    copy, nothing changes. `checkpoint_memory` is what all checkpoints may have for themselves, and `checkpoint_age` the
+    seconds after which this one is dropped, 0 for never.
 
     The descriptors are those of Spawn: `directory`, `opening` and `lifeline`. A kernel also needs `listener`, `state`,
     `log`, `group …`, and `door` if it has another directory. In the directory of an heir, the files of the first two
@@ -397,6 +398,7 @@ class Foster(Message):
     home: int = 0
     name: str = ""
     checkpoint_memory: int = 0
+    checkpoint_age: float = 0.0
 
 
 # How the names of the socket, the state file and the note of an heir end until it takes its place.

@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import socket
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -246,6 +247,8 @@ class Adoptions:
         held.keep("link", received.fds.pop())
         copy = ChildKernel(foster.kernel_id, began, entrances, held, parent.first)
         copy.checkpoint, copy.announced = foster.checkpoint, foster
+        if foster.checkpoint_age:
+            copy.expires = time.monotonic() + foster.checkpoint_age
         copy.shared_watch = parent.watch or parent.shared_watch
         if copy.shared_watch is not None and copy.checkpoint:
             copy.shared_watch.checkpoints.add(pid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -54,6 +55,8 @@ class ChildKernel:
     """The limit that it is ended for."""
     checkpoint: int = 0
     """Its number, if it is a checkpoint of the kernel."""
+    expires: float = math.inf
+    """When it is too old, if it is a checkpoint."""
     announced: Foster | None = None
     """The host's request, if it is a copy that is still starting."""
     shared_watch: LimitWatch | None = None

@@ -139,7 +139,8 @@ class Keeper:
         """Ends kernels that no client can reach: their directory or socket was deleted, replaced or moved.
 
         Also ends kernels whose main thread has ended while others live: the system reports no end, and no cell can run.
-        Makes room in the pipes of kernels that cannot, because C code writes and holds the interpreter.
+        Drops checkpoints that are too old. Makes room in the pipes of kernels that cannot, because C code writes and
+        holds the interpreter.
         """
         # What was counted the last time: a kernel that has been killed since takes a moment to end.
         self._oom_kills, self._oom_kills_seen = self._oom_kills_seen, _count_oom_kills()
@@ -147,6 +148,8 @@ class Keeper:
             if not kept.is_reachable:
                 kept.reason = kept.reason or "its files were deleted, and no client could reach it any more"
                 self.kill(pid)
+            elif kept.is_frozen and kept.expires <= time.monotonic():
+                self.adoptions.release(kept.kernel_id, kept.checkpoint, why="age")
             elif has_lost_main_thread(pid):
                 if kept.is_headless:
                     kept.reason = kept.reason or "its main thread was ended"

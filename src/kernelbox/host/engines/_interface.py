@@ -208,7 +208,8 @@ class CopyPlan:
     """A copy to make of the kernel `source`, or of its checkpoint `thaw`.
 
     It becomes checkpoint number `checkpoint`, or the process of `record`. An `heir` replaces the process that the
-    record names. `checkpoint_memory` is what all checkpoints may have for themselves.
+    record names. `checkpoint_memory` is what all checkpoints may have for themselves, and
+    `checkpoint_age` the seconds after which this one is dropped, 0 for never.
     """
 
     source: KernelRecord
@@ -221,3 +222,4 @@ class CopyPlan:
     disk_before: int = 0
     home: int = 0
     checkpoint_memory: int = 0
+    checkpoint_age: float = 0.0

@@ -5,8 +5,6 @@ A file is written once. The keeper ends the process whose file is gone, and remo
 
 from __future__ import annotations
 
-import time
-
 from kernelbox.base._light_stdlib import suppress
 from kernelbox.host.process._process import ProcessIdentity
 from kernelbox.wire._json import encode_json, load
@@ -54,12 +52,6 @@ class Checkpoint:
     @property
     def process(self) -> ProcessIdentity:
         return ProcessIdentity(self.pid, self.start_time, self.boot_id)
-
-    @property
-    def age_seconds(self) -> float:
-        from kernelbox.host.store._record import parse_time
-
-        return max(0.0, time.time() - parse_time(self.created_at))
 
     def to_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__match_args__}

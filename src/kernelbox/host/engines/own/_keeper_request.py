@@ -109,6 +109,7 @@ class KeeperRequest:
             disk_before=plan.disk_before,
             home=plan.home,
             checkpoint_memory=plan.checkpoint_memory,
+            checkpoint_age=plan.checkpoint_age,
         )
         self._keeper = self._stack.enter_context(_call_keeper(plan.source_directory, plan.source.name))
         send_descriptors(self._keeper, encode(foster), list(given.values()))
