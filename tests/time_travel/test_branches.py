@@ -87,8 +87,8 @@ def test_a_branch_takes_the_name_of_a_dead_kernel(kernel: KernelRecord) -> None:
     assert value(branch(kernel, other.name), "x") == "1"
 
 
-@pytest.mark.parametrize("names", [[], ["a", "a"], [""], ["a\nb"]])
-def test_names_that_cannot_be_used_are_refused(kernel: KernelRecord, names: list[str]) -> None:
+@pytest.mark.parametrize("names", [[], ["a", "a"], [""], ["a\nb"], "ab"])
+def test_names_that_cannot_be_used_are_refused(kernel: KernelRecord, names: list[str] | str) -> None:
     with pytest.raises(InvalidInput):
         branch(kernel, names=names)
 

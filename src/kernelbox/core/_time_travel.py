@@ -226,6 +226,8 @@ def choose_names(name: str | None, names: Sequence[str] | None) -> list[str]:
     """Returns the names of the branches that a caller wants; raises InvalidInput unless it gives one or several."""
     if (name is None) == (names is None):
         raise InvalidInput.saying("branch() takes the name of one branch, or `names` for several")
+    if isinstance(names, str):  # each of its characters would be a name
+        raise InvalidInput("names", names, f"use a list, or {names!r} alone for one branch")
     return [name] if name is not None else list(names or ())
 
 
