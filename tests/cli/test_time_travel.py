@@ -50,7 +50,7 @@ def test_the_tree_shows_branches_below_their_originals_with_checkpoints(home: Pa
     assert (child["name"], [each["name"] for each in child["branches"]]) == ("child", ["grandchild"])
     lines = kernelbox("list", "--tree", "--text").stdout.splitlines()
     assert lines[0] == "demo  idle"
-    assert lines[1].startswith("├─ checkpoint 1 'loaded': after 1 cells, ")
+    assert lines[1].startswith("├─ checkpoint 1 'loaded': after 1 cell, ")
     assert lines[2:] == ["└─ child  idle", "   └─ grandchild  idle"]
 
 

@@ -120,7 +120,8 @@ def _number_or_label(text: str) -> int | str:
 def _describe(checkpoint: Checkpoint) -> str:
     label = f" {escape(checkpoint.label)!r}" if checkpoint.label else ""
     used = f", {show_amount('memory', checkpoint.private_bytes, like=_DECIMAL)}" if checkpoint.private_bytes else ""
-    return f"checkpoint {checkpoint.number}{label}: after {checkpoint.execution_count} cells{used}"
+    cells = f"{checkpoint.execution_count} cell{'' if checkpoint.execution_count == 1 else 's'}"
+    return f"checkpoint {checkpoint.number}{label}: after {cells}{used}"
 
 
 def _line_of(record: KernelRecord) -> str:
