@@ -91,6 +91,16 @@ def test_ctrl_c_interrupts_the_cell_and_keeps_the_kernel(terminal: Terminal) -> 
     assert execute("demo", "kept").return_value == "7"
 
 
+def test_a_debugger_does_not_stop_inside_print(terminal: Terminal) -> None:
+    terminal.enter("def show(part): breakpoint(); print('the', part)")
+    terminal.enter()
+    terminal.wait_for_prompt(2)
+    terminal.enter("show('text')")
+    terminal.expect("ipdb>")
+    terminal.enter("p 'part is', part")
+    terminal.expect("'part is', 'text'")
+
+
 def test_ctrl_c_at_the_prompt_clears_the_line(terminal: Terminal) -> None:
     terminal.type("1 / 0")
     terminal.expect("0")

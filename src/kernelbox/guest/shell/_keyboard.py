@@ -35,8 +35,9 @@ class Debugger(debugger.InterruptiblePdb):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # Otherwise it would replace the kernel's handler of SIGINT by one that only stops at the next line.
-        super().__init__(*args, **{"nosigint": True, **kwargs})
+        # Otherwise it would replace the kernel's handler of SIGINT by one that only stops at the next line,
+        # and a step over `print` would stop in the kernel's own streams.
+        super().__init__(*args, **{"nosigint": True, "skip": ["kernelbox.guest.*"], **kwargs})
 
     def cmdloop(self, intro: Any = None) -> Any:
         try:
