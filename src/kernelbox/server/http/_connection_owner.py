@@ -11,13 +11,10 @@ import os
 import socket
 import struct
 import sys
+from asyncio import BaseTransport
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from kernelbox.base._errors import EXHAUSTED
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from asyncio import BaseTransport
 
 # sock_diag(7): one question, about one socket, which is named by its two ends.
 _NETLINK_SOCK_DIAG = 4

@@ -10,26 +10,22 @@ import contextlib
 import copy
 import dataclasses
 import re
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
 
 from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.base._text import MAX_NAME
+from kernelbox.core._executor_values import Variable
+from kernelbox.core._kernel_handle import KernelHandle
+from kernelbox.core._options import KernelOptions
+from kernelbox.host.store._record import KernelRecord
+from kernelbox.server.http._callers import Caller
 from kernelbox.server.http._failures import RequestRefused
+from kernelbox.shells._asyncio_kernels import AsyncKernels
 from kernelbox.wire._layout import is_kernel_id
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import AbstractAsyncContextManager
-    from typing import Any, TypeVar
-
-    from kernelbox.core._executor_values import Variable
-    from kernelbox.core._kernel_handle import KernelHandle
-    from kernelbox.core._options import KernelOptions
-    from kernelbox.host.store._record import KernelRecord
-    from kernelbox.server.http._callers import Caller
-    from kernelbox.shells._asyncio_kernels import AsyncKernels
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from kernelbox.core._kernel_handle import KernelHandle
+from kernelbox.core.approvals._approval_policy import ApprovalPolicy
+from kernelbox.server.jupyter._front_end_message import JupyterMessage
+from kernelbox.shells._asyncio_kernels import AsyncKernels
 from kernelbox.shells._asyncio_workplace import note_nothing
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import Protocol
-
-    from kernelbox.core._kernel_handle import KernelHandle
-    from kernelbox.core.approvals._approval_policy import ApprovalPolicy
-    from kernelbox.server.jupyter._front_end_message import JupyterMessage
-    from kernelbox.shells._asyncio_kernels import AsyncKernels
     from kernelbox.shells._asyncio_workplace import Noted
 
-    class FrontEnd(Protocol):
-        """One connected front end."""
 
-        async def send(self, message: JupyterMessage) -> None:
-            """Sends a message, and waits while the front end is far behind; one that has gone is sent nothing."""
-            ...
+class FrontEnd(Protocol):
+    """One connected front end."""
+
+    async def send(self, message: JupyterMessage) -> None:
+        """Sends a message, and waits while the front end is far behind; one that has gone is sent nothing."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

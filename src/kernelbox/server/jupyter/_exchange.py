@@ -10,17 +10,12 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
 
-from kernelbox.server.jupyter._front_end_message import JupyterMessage
+from kernelbox.server.jupyter._front_end_message import Author, Channel, JupyterMessage
 from kernelbox.wire._messages import Clear, Comm, Display, Execute, Output, Started
+from kernelbox.wire._results import ErrorInfo, ExecutionResult
 from kernelbox.wire._schema import MAX_PARENT
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from kernelbox.server.jupyter._front_end_message import Author, Channel
-    from kernelbox.wire._results import ErrorInfo, ExecutionResult
 
 # What a `history_request` may say besides its kind and `raw`.
 _HISTORY = ("session", "start", "stop", "n", "pattern", "unique", "output")

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import AsyncGenerator
+from typing import Any
 
 from kernelbox.core._cell_options import CellOptions
-from kernelbox.shells._asyncio_cell import InputRequest
+from kernelbox.core._kernel_handle import KernelHandle
+from kernelbox.server.jupyter._channel_options import ChannelRules, FrontEnd
+from kernelbox.server.jupyter._exchange import Exchange
+from kernelbox.server.jupyter._front_end_message import JupyterMessage
+from kernelbox.server.jupyter._other_clients import OtherClients
+from kernelbox.shells._asyncio_cell import AsyncCell, InputRequest
 from kernelbox.shells._asyncio_watch import Lent
-from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Output, Payload, Started
+from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Execute, Output, Payload, Started
 from kernelbox.wire._results import ExecutionResult
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from typing import Any
-
-    from kernelbox.core._kernel_handle import KernelHandle
-    from kernelbox.server.jupyter._channel_options import ChannelRules, FrontEnd
-    from kernelbox.server.jupyter._exchange import Exchange
-    from kernelbox.server.jupyter._front_end_message import JupyterMessage
-    from kernelbox.server.jupyter._other_clients import OtherClients
-    from kernelbox.shells._asyncio_cell import AsyncCell
-    from kernelbox.wire._messages import Execute
 
 _NO_APPROVALS = "no one can be asked: Jupyter's front ends have no approvals, and the policy does not allow it"
 _GONE = "input() cannot be answered: the front end has gone away"

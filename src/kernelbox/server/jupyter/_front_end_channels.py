@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 from kernelbox.base._errors import KernelBoxError, KernelDied, KernelNotFound
+from kernelbox.core._kernel_handle import KernelHandle
 from kernelbox.host._engines import engine_named
 from kernelbox.host.engines._kernelspecs import language_of
+from kernelbox.server.jupyter._channel_options import ChannelRules, FrontEnd, KernelAccess
 from kernelbox.server.jupyter._exchange import (
     DIED,
     Exchange,
@@ -22,7 +26,7 @@ from kernelbox.server.jupyter._exchange import (
     stops_on_error,
 )
 from kernelbox.server.jupyter._front_end_cell import FrontEndCell
-from kernelbox.server.jupyter._front_end_message import TIME_FORMAT, Author
+from kernelbox.server.jupyter._front_end_message import TIME_FORMAT, Author, JupyterMessage
 from kernelbox.server.jupyter._kernel_info import NO_DEBUGGER, debug_refusal, kernel_info
 from kernelbox.server.jupyter._other_clients import OtherClients
 from kernelbox.server.jupyter._request_line import RequestLine
@@ -30,19 +34,9 @@ from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.shells._asyncio_run import query
 from kernelbox.shells._asyncio_watch import Ended, KernelWatch, Lent, Missed, Restarted
 from kernelbox.shells._asyncio_workplace import note_nothing
-from kernelbox.wire._messages import Output
+from kernelbox.wire._messages import Execute, Output
+from kernelbox.wire._results import ExecutionResult
 from kernelbox.wire._schema import COMM_KINDS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-    from typing import Any
-
-    from kernelbox.core._kernel_handle import KernelHandle
-    from kernelbox.server.jupyter._channel_options import ChannelRules, FrontEnd, KernelAccess
-    from kernelbox.server.jupyter._front_end_message import JupyterMessage
-    from kernelbox.wire._messages import Execute
-    from kernelbox.wire._results import ExecutionResult
 
 # Requests that wait; a front end that runs a large notebook at once sends a few hundred.
 _MOST_WAITING = 10_000

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, Literal
-
-    Channel = Literal["shell", "control", "stdin", "iopub"]
+Channel = Literal["shell", "control", "stdin", "iopub"]
 
 # Of the protocol that is spoken here.
 PROTOCOL_VERSION = "5.4"

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from kernelbox.server.jupyter._front_end_message import PROTOCOL_VERSION
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 # What our kernels are called among the kernelspecs, and in a launcher.
 SPEC_NAME = "python3"

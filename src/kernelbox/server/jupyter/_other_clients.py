@@ -7,15 +7,11 @@ What threads and tasks write, show and send between cells has the last cell for 
 from __future__ import annotations
 
 from kernelbox.server.jupyter._exchange import Exchange
-from kernelbox.server.jupyter._front_end_message import PROTOCOL_VERSION, JupyterMessage
+from kernelbox.server.jupyter._front_end_message import PROTOCOL_VERSION, Author, JupyterMessage
 from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Output, Started
 from kernelbox.wire._results import ErrorInfo
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from kernelbox.server.jupyter._front_end_message import Author
-
-    News = Begun | Output | Display | Clear | Comm | Done
+News = Begun | Output | Display | Clear | Comm | Done
 
 # Whose request the cell of another client is said to be.
 _SESSION = "kernelbox"

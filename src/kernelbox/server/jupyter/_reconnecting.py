@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Protocol
 
+from kernelbox.server.jupyter._front_end_message import Author, JupyterMessage
 from kernelbox.server.jupyter._websocket_codec import CodecV1
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Protocol
 
-    from kernelbox.server.jupyter._front_end_message import Author, JupyterMessage
+class Present(Protocol):
+    """A front end as long as it is connected."""
 
-    class Present(Protocol):
-        """A front end as long as it is connected."""
+    closed: bool
 
-        closed: bool
+    @property
+    def unread(self) -> list[JupyterMessage]:
+        """What has not been sent."""
+        ...
 
-        @property
-        def unread(self) -> list[JupyterMessage]:
-            """What has not been sent."""
-            ...
+    async def send(self, message: JupyterMessage) -> None: ...
 
-        async def send(self, message: JupyterMessage) -> None: ...
-
-        def replace(self) -> None:
-            """Ends the connection, because there is another."""
-            ...
+    def replace(self) -> None:
+        """Ends the connection, because there is another."""
+        ...
 
 
 # Bytes of messages that are kept for a front end that is away, and what each counts besides its own.

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from kernelbox.server.jupyter._channel_options import FrontEnd
-    from kernelbox.server.jupyter._front_end_message import JupyterMessage
+from kernelbox.server.jupyter._channel_options import FrontEnd
+from kernelbox.server.jupyter._front_end_message import JupyterMessage
 
 
 class RequestLine:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Callable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kernelbox.server.jupyter._front_end_message import BadMessage, JupyterMessage
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kernelbox.server.jupyter._websocket_codec import FrameCodec
+from kernelbox.server.jupyter._websocket_codec import FrameCodec
 
 # Bytes that wait for a front end that reads slowly. With more, the cell that writes them waits too.
 _MOST_UNREAD = 16 * 1024 * 1024

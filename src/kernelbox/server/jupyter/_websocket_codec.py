@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import struct
 from itertools import pairwise
+from typing import Any, Protocol
 
 from kernelbox.server.jupyter._front_end_message import BadMessage, JupyterMessage
 from kernelbox.wire._json import dump, load
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Protocol
 
-    class FrameCodec(Protocol):
-        """One of the two forms."""
+class FrameCodec(Protocol):
+    """One of the two forms."""
 
-        def encode(self, message: JupyterMessage) -> str | bytes: ...
+    def encode(self, message: JupyterMessage) -> str | bytes: ...
 
-        def decode(self, frame: str | bytes) -> JupyterMessage:
-            """Raises BadMessage for a frame that is not a message."""
-            ...
+    def decode(self, frame: str | bytes) -> JupyterMessage:
+        """Raises BadMessage for a frame that is not a message."""
+        ...
 
 
 V1 = "v1.kernel.websocket.jupyter.org"

@@ -12,20 +12,15 @@ import json
 import os
 import signal
 from dataclasses import dataclass
+from typing import Any
 
 import zmq
 import zmq.asyncio
 from jupyter_client.session import Session
 
 from kernelbox.base._errors import InvalidInput
-from kernelbox.server.jupyter._front_end_message import BadMessage, JupyterMessage
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
-    from kernelbox.server.jupyter._front_end_message import Channel
+from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
+from kernelbox.server.jupyter._front_end_message import BadMessage, Channel, JupyterMessage
 
 # Milliseconds that what has been sent has to reach the front ends when the program ends.
 _LINGER = 1_000

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
@@ -25,10 +26,6 @@ from kernelbox.server.routes._jupyter_models import (
     SessionRequest,
 )
 from kernelbox.server.routes._routes_jupyter import our_id, show_kernel
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 router = APIRouter(route_class=JupyterRoute, tags=["Jupyter"])
 
