@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
+from typing import Self
 
 from kernelbox.base._endpoint import check_port, join_address
 from kernelbox.base._environment import host_variable
@@ -17,11 +19,6 @@ from kernelbox.gateway._gateway_link import GatewayLink, Unreachable
 from kernelbox.gateway._remote_cell import RemoteCell
 from kernelbox.server.http._callers import TOKEN_VARIABLE
 from kernelbox.wire._values import dataclass
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from typing import Self
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+from collections.abc import Iterator
 
 from kernelbox.base._errors import MissingExtra
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kernelbox.wire._results import ExecutionResult
+from kernelbox.wire._results import ExecutionResult
 
 # What a model reads about a tool that runs Python.
 DESCRIPTION = (

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic_ai.workspaces import CommandResult, WorkspaceRef, WorkspaceTimeoutError, WorkspaceUnavailableError
 
 from kernelbox.api._async_kernel import AsyncKernel
 from kernelbox.api._fresh_shell import NO_LIMIT, fresh_shell
 from kernelbox.base._errors import KernelNotFound
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
 
 
 class KernelboxWorkspaceBackend:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 from kernelbox.api._async_kernel import AsyncKernel
 from kernelbox.api._fresh_shell import fresh_shell
 from kernelbox.api._kernel import Kernel
 from kernelbox.integrations._adapting import needs
+from kernelbox.wire._results import ExecutionResult
 
 with needs("deepagents"):
     from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
     from deepagents.backends.sandbox import BaseSandbox
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from kernelbox.wire._results import ExecutionResult
 
 
 class KernelboxSandbox(BaseSandbox):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from kernelbox.api._kernel import Kernel
 from kernelbox.api._sync import execute
 from kernelbox.base._errors import KernelBoxError
@@ -11,10 +14,6 @@ with needs("dspy"):
     from dspy.primitives.code_interpreter import CodeExecutionError as FailedCode
     from dspy.primitives.code_interpreter import CodeInterpreterError, FinalOutput
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 # How a cell hands over its answer: SUBMIT keeps it in a variable, and ends the cell. `_fields` are its names.
 _SUBMIT = """

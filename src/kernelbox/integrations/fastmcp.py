@@ -5,17 +5,14 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 from kernelbox.api._async_kernel import AsyncKernel
 from kernelbox.integrations._adapting import needs
 
 with needs("fastmcp"):
     from fastmcp.exceptions import ToolError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 
 class KernelboxSandboxProvider:

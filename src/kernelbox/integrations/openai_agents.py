@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernelbox.api._async_kernel import AsyncKernel
 from kernelbox.api._fresh_shell import NO_LIMIT, fresh_shell
 from kernelbox.integrations._adapting import DESCRIPTION, needs
@@ -12,10 +14,6 @@ with needs("openai-agents"):
     from agents.sandbox.sandboxes.unix_local import UnixLocalSandboxClient, UnixLocalSandboxSession
     from agents.sandbox.types import ExecResult
     from agents.tool import ToolOutputImage, ToolOutputText
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def python_tool(kernel: AsyncKernel, *, timeout: float | None = None, needs_approval: bool = False) -> FunctionTool:

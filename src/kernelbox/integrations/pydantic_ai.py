@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 from kernelbox.api._async_kernel import AsyncKernel
 from kernelbox.integrations._adapting import DESCRIPTION, needs, text_and_pictures
 
@@ -10,9 +12,6 @@ with needs("pydantic-ai"):
 
     from kernelbox.integrations._pydantic_workspace import KernelboxWorkspaceBackend
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Self
 
 __all__ = ["KernelboxToolset", "KernelboxWorkspaceBackend"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernelbox.api._kernel import Kernel
 from kernelbox.integrations._adapting import needs
 
@@ -12,9 +14,6 @@ with needs("smolagents"):
     from smolagents.remote_executors import RemotePythonExecutor
     from smolagents.utils import AgentError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 # The names that are neither modules nor packages in the kernel: smolagents uses both kinds.
 _MISSING = """(lambda names, has: [name for name in names if name.lower() not in has and

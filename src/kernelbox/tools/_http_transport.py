@@ -8,25 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urljoin
 
 import anyio
 import httpx2
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest
 
 from kernelbox.base._errors import ToolServerFailed
-from kernelbox.tools._bounds import LARGEST_MESSAGE, UNREADABLE, check_message, mend_message
+from kernelbox.tools._bounds import LARGEST_MESSAGE, UNREADABLE, Listener, Words, check_message, mend_message
 from kernelbox.tools._server_messages import Incoming, failed, read_message
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
-
-    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-
-    from kernelbox.tools._bounds import Listener, Words
 
 # Seconds for a server to accept a request. The cell decides how long a tool may run.
 _PATIENCE = 30.0

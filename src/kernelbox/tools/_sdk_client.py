@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import AsyncExitStack
+from typing import Any
 
 import httpx2
 from mcp import Client, MCPError
@@ -13,16 +14,10 @@ from mcp_types import CallToolResult, Implementation, LoggingMessageNotification
 from pydantic import ValidationError
 
 from kernelbox.base._errors import ToolServerFailed
-from kernelbox.tools._bounds import LARGEST_MESSAGE, LONGEST_NOTICE, UNREADABLE, UNREADABLE_MESSAGE
+from kernelbox.tools._bounds import LARGEST_MESSAGE, LONGEST_NOTICE, UNREADABLE, UNREADABLE_MESSAGE, Listener, Words
 from kernelbox.tools._http_transport import Elsewhere, connect_events, open_client
 from kernelbox.tools._server_process import connect_stdio
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from kernelbox.tools._bounds import Listener, Words
-    from kernelbox.tools._servers import ServerParameters
+from kernelbox.tools._servers import ServerParameters
 
 # The SDK's log messages belong in the application's log, if it keeps one, and not in its terminal.
 for _name in ("mcp", "client"):

@@ -8,11 +8,7 @@ import re
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId, jsonrpc_message_adapter
 
-from kernelbox.tools._bounds import UNREADABLE_MESSAGE, check_message, mend_message
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from kernelbox.tools._bounds import Words
+from kernelbox.tools._bounds import UNREADABLE_MESSAGE, Words, check_message, mend_message
 
 Incoming = SessionMessage | Exception
 

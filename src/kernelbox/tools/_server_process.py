@@ -10,26 +10,20 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
 from kernelbox.base._environment import tool_server_environment
 from kernelbox.base._errors import ToolServerFailed
 from kernelbox.host.process._forks import forget_in_forks
-from kernelbox.tools._bounds import LARGEST_MESSAGE
+from kernelbox.tools._bounds import LARGEST_MESSAGE, Listener, Words
 from kernelbox.tools._server_messages import Incoming, read_message
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
-
-    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-
-    from kernelbox.tools._bounds import Listener, Words
-    from kernelbox.tools._servers import ServerParameters
+from kernelbox.tools._servers import ServerParameters
 
 _SUPERVISOR = str(Path(__file__).with_name("_supervisor.py"))
 

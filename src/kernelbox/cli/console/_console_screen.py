@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from kernelbox.cli.console._inline_images import encode, find_protocol
 from kernelbox.cli.terminal._pretty import Screen, paint, write
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kernelbox.wire._results import OutputItem
+from kernelbox.wire._results import OutputItem
 
 
 class ConsoleScreen(Screen):

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from kernelbox.api._configured import kernels
 from kernelbox.base._errors import KernelBoxError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from kernelbox.host.store._record import KernelRecord
+from kernelbox.host.store._record import KernelRecord
 
 
 class KernelNews:

@@ -18,11 +18,8 @@ from mcp_types.version import is_version_at_least
 
 from kernelbox.base._errors import ApprovalClosed
 from kernelbox.base._safe_text import TOO_LONG, show_whole
+from kernelbox.core.approvals._requests import ApprovalRequest
 from kernelbox.shells._asyncio_cell_job import CellJob
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from kernelbox.core.approvals._requests import ApprovalRequest
 
 # The first version of the protocol whose calls return what must be asked.
 _RETURNS_QUESTIONS = "2026-07-28"

@@ -10,20 +10,17 @@ import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import anyio
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._safe_text import show
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
 
 _log = logging.getLogger(__name__)
 

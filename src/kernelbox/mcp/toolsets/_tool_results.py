@@ -10,12 +10,9 @@ from mcp_types import CallToolResult, ContentBlock, ImageContent, ResourceLink, 
 
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.mcp.toolsets._tool_state import Outputs
+from kernelbox.wire._results import ExecutionResult
 from kernelbox.wire.results._picture_scaling import scale
 from kernelbox.wire.results._shortening import shorten
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from kernelbox.wire._results import ExecutionResult
 
 # Characters of a result, by default; as ipybox has it.
 DEFAULT_BUDGET = 5000
