@@ -49,7 +49,12 @@ def decide(gate: Gate, ask: Ask, answer: Callable[[ApprovalRequest], Awaitable[N
     async def fail(request: ApprovalRequest) -> None:
         raise AssertionError(f"asked for {request}")
 
-    return asyncio.run(gate.decide(ask, ApprovalRequest, answer or fail))
+    return asyncio.run(gate.decide(ask, answer or fail, call))
+
+
+async def call(ask: Ask) -> Answer:
+    """Stands for a tool's server."""
+    return Answer(ask.id, ask.ask, True, payload=b"called")
 
 
 def accept(**options: Any) -> Callable[[ApprovalRequest], Awaitable[None]]:
@@ -69,7 +74,7 @@ def test_what_the_policy_leaves_open_is_decided_by_the_habit_of_its_kind() -> No
     shell_asks, tools_ask = make_gate(tools="accept"), make_gate(shell="accept")
     assert decide(shell_asks, shell("ls"), accept()).accepted
     assert decide(tools_ask, shell("ls")).accepted
-    assert "no server" in decide(shell_asks, Ask("c", 1, "s", "t", {})).reason
+    assert decide(shell_asks, Ask("c", 1, "s", "t", {})).payload == b"called"
     with pytest.raises(AssertionError, match=r"asked for s\.t"):
         decide(tools_ask, Ask("c", 1, "s", "t", {}))
     with pytest.raises(AssertionError, match=r"asked for kernelbox\.shell"):
@@ -109,7 +114,7 @@ def test_a_decision_that_is_cancelled_closes_its_request() -> None:
             shown.set_result(request)
             await asyncio.Event().wait()
 
-        task = asyncio.create_task(make_gate().decide(shell("ls"), ApprovalRequest, wait))
+        task = asyncio.create_task(make_gate().decide(shell("ls"), wait, call))
         request = await shown
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -127,23 +132,16 @@ def test_a_cell_that_asks_for_more_at_once_than_a_host_keeps_is_refused_until_th
         await request.accept()
 
     async def scenario() -> list[bool]:
-        first = asyncio.ensure_future(gate.decide(shell("x" * 40_000_000), ApprovalRequest, later))
+        first = asyncio.ensure_future(gate.decide(shell("x" * 40_000_000), later, call))
         await asyncio.sleep(0)
-        refused = await gate.decide(shell("y" * 40_000_000), ApprovalRequest, later)
+        refused = await gate.decide(shell("y" * 40_000_000), later, call)
         assert "too much at once" in refused.reason
-        small = asyncio.ensure_future(gate.decide(shell("ls", number=2), ApprovalRequest, later))
+        small = asyncio.ensure_future(gate.decide(shell("ls", number=2), later, call))
         answered.set()
-        afterwards = gate.decide(shell("y" * 40_000_000, number=3), ApprovalRequest, later)
+        afterwards = gate.decide(shell("y" * 40_000_000, number=3), later, call)
         return [(await decision).accepted for decision in (first, small, afterwards)]
 
     assert asyncio.run(scenario()) == [True, True, True]
-
-
-def test_a_call_of_a_server_that_is_not_there_is_refused_with_its_name_escaped_and_shortened() -> None:
-    answer = decide(make_gate(tools="accept"), Ask("c", 1, "hub\x1b" + "x" * 1_000_000, "t", {}))
-    assert not answer.accepted
-    assert answer.reason.startswith("there is no server 'hub\\x1bxxx")
-    assert len(answer.reason) < 3000
 
 
 def test_an_accepted_call_of_a_tool_is_answered_by_its_server_and_a_rejected_one_is_not_made() -> None:
@@ -157,7 +155,7 @@ def test_an_accepted_call_of_a_tool_is_answered_by_its_server_and_a_rejected_one
         await request.reject("no")
 
     async def decided(present: Callable[[ApprovalRequest], Awaitable[None]]) -> Answer:
-        return await make_gate().decide(Ask("c", 1, "hub", "t", {}), ApprovalRequest, present, call)
+        return await make_gate().decide(Ask("c", 1, "hub", "t", {}), present, call)
 
     assert asyncio.run(decided(accept())).payload == b"from the server"
     assert asyncio.run(decided(reject)) == Answer("c", 1, False, "no")

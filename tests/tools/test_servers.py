@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -163,6 +164,14 @@ def test_nothing_is_kept_of_servers_that_a_cell_makes_up(home: Path) -> None:
         assert b"there is no server" in toolbox.submit(ask, lambda event: None).result(60).payload
     assert toolbox._opening == {}
     assert toolbox.close() is None
+
+
+def test_a_server_that_a_cell_makes_up_is_named_escaped_and_shortened(home: Path) -> None:
+    ask = Ask("cell", 1, "hub\x1b" + "x" * 1_000_000, "tool", {})
+    payload = Toolbox(KernelBoxConfig.from_env()).submit(ask, lambda event: None).result(60).payload
+    told = json.loads(payload)["content"][0]["text"]
+    assert "there is no server 'hub\\x1bxxx" in told
+    assert len(told) < 3000
 
 
 def test_without_the_sdk_one_sentence_says_what_to_install(home: Path, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class CellAsks:
             task.cancel()
 
     async def _answer(self, ask: Ask) -> None:
-        self._run.answer(await self._gate.decide(ask, ApprovalRequest, self._present, self._call))
+        self._run.answer(await self._gate.decide(ask, self._present, self._call))
 
     async def _call(self, ask: Ask) -> Answer:
         if ask.server_name == HOST_SERVER:

@@ -1,4 +1,4 @@
-"""The asks of an execution in the blocking shell: the gate's coroutine, driven by hand, without an event loop."""
+"""The asks of an execution in the blocking shell."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from kernelbox.wire._messages import INPUT_TOOL, SHELL_SERVER, Answer, Ask, Payl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
+    from collections.abc import Generator
     from typing import Any
 
     from kernelbox.core._cell_options import AtKeyboard
     from kernelbox.core.approvals._approval_gate import Gate
     from kernelbox.core.approvals._requests import Approve
     from kernelbox.shells._blocking_calls import Calls
-
-    Present = Callable[[SyncApprovalRequest], Coroutine[Any, Any, None]]
 
 
 def answering(
@@ -31,7 +29,6 @@ def answering(
     `approve` is called with each request. With True, requests are yielded among the events; without it, what would be
     asked is rejected. A `person` answers `input()`.
     """
-    present = _presenter(approve)
     answer: Answer | str | None = None
     try:
         while True:
@@ -43,7 +40,7 @@ def answering(
             if person is not None and _is_for_person(event):
                 answer = _ask_person(event, person)
             elif isinstance(event, Ask):
-                answer = (yield from _drive(gate.decide(event, SyncApprovalRequest, present, calls.start))) or "later"
+                answer = (yield from _decide(event, gate, approve, calls)) or "later"
             else:
                 yield event
     finally:
@@ -69,46 +66,29 @@ def _ask_person(event: Ask | Payload, person: AtKeyboard) -> Answer | str | None
     return Answer(event.id, event.ask, True, payload=typed.encode("utf-8", "surrogatepass"))
 
 
-def _drive(
-    decision: Coroutine[SyncApprovalRequest, None, Answer | None],
+def _decide(
+    ask: Ask, gate: Gate, approve: Approve | bool | None, calls: Calls
 ) -> Generator[SyncApprovalRequest, None, Answer | None]:
-    """Runs the gate's coroutine to its end, and yields each request that it waits for."""
-    try:
-        while True:
-            yield decision.send(None)
-    except StopIteration as stop:
-        answer: Answer | None = stop.value
-        return answer
-    finally:
-        decision.close()
+    """Returns the answer to an ask, None if it comes later; yields the request that the caller is to answer."""
+    verdict = gate.look_up(ask)
+    if verdict is None:
+        request = SyncApprovalRequest.of(ask)
+        try:
+            if callable(approve):
+                _call(approve, request)
+            elif approve:
+                yield request
+                request.close("it was not answered before the next output was asked for")
+            else:
+                request.close(NOT_ALLOWED)
+        finally:
+            verdict = request.settled()
+    return gate.conclude(ask, verdict) or calls.start(ask)
 
 
-def _presenter(approve: Approve | bool | None) -> Present:
-    async def call(request: SyncApprovalRequest) -> None:
-        assert callable(approve)
-        verdict = approve(request)
-        if request.open and verdict is True:
-            request.accept()
-        elif request.open:
-            request.reject(reason_for(verdict))
-
-    async def hand_over(request: SyncApprovalRequest) -> None:
-        await _Yielded(request)
-        request.close("it was not answered before the next output was asked for")
-
-    async def refuse(request: SyncApprovalRequest) -> None:
-        request.close(NOT_ALLOWED)
-
-    if callable(approve):
-        return call
-    return hand_over if approve else refuse
-
-
-class _Yielded:
-    """Awaiting it suspends the coroutine and hands the request to `_drive`."""
-
-    def __init__(self, request: SyncApprovalRequest) -> None:
-        self._request = request
-
-    def __await__(self) -> Generator[SyncApprovalRequest, None, None]:
-        yield self._request
+def _call(approve: Approve, request: SyncApprovalRequest) -> None:
+    verdict = approve(request)
+    if request.open and verdict is True:
+        request.accept()
+    elif request.open:
+        request.reject(reason_for(verdict))

@@ -43,11 +43,8 @@ class Calls(Owner):
     def __repr__(self) -> str:
         return f"<Calls running={len(self._running)}>"
 
-    async def start(self, ask: Ask) -> Answer | None:
-        """Begins an accepted call; its answer comes later, or now, if too much is under way already.
-
-        Awaited by the gate, and never suspended: the gate counts only what it has not decided.
-        """
+    def start(self, ask: Ask) -> Answer | None:
+        """Begins an accepted call; its answer comes later, or now, if too much is under way already."""
         refusal = self._waiting.add(ask)
         if refusal is not None:
             return refusal

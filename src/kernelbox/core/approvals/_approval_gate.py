@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import logging
 
-from kernelbox.base._safe_text import show, show_call
+from kernelbox.base._safe_text import show_call
 from kernelbox.base._text import spell_out
 from kernelbox.core.approvals._memory import Memory
-from kernelbox.core.approvals._requests import Verdict
+from kernelbox.core.approvals._requests import ApprovalRequest, Verdict
 from kernelbox.wire._messages import HOST_SERVER, SHELL_SERVER, Answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import Literal, TypeVar
+    from typing import Literal
 
     from kernelbox.core.approvals._approval_policy import ApprovalPolicy
     from kernelbox.core.approvals._memory import Sessions
-    from kernelbox.core.approvals._requests import PendingRequest
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.wire._messages import Ask
 
     Habit = Literal["ask", "accept"]
-    R = TypeVar("R", bound=PendingRequest)
-    A = TypeVar("A")
 
 _log = logging.getLogger("kernelbox")
 
@@ -90,46 +87,30 @@ class Gate:
     async def decide(
         self,
         ask: Ask,
-        kind: type[R],
-        present: Callable[[R], Awaitable[None]],
-        call: Callable[[Ask], Awaitable[A]] | None = None,
-    ) -> Answer | A:
+        present: Callable[[ApprovalRequest], Awaitable[None]],
+        call: Callable[[Ask], Awaitable[Answer]],
+    ) -> Answer:
         """Returns the one answer to an ask; for an accepted tool call, what `call` returns.
 
-        If the application must be asked, `present` gets a request of this kind, and returns when it is answered. A
-        request that it leaves open is rejected.
+        If the application must be asked, `present` gets a request, and returns when it is answered. A request that it
+        leaves open is rejected.
         """
         refusal = self._waiting.add(ask)
         if refusal is not None:
             return refusal
         try:
-            return await self._decide(ask, kind, present, call)
+            verdict = self.look_up(ask)
+            if verdict is None:
+                request = ApprovalRequest.of(ask)
+                try:
+                    await present(request)
+                finally:
+                    verdict = request.settled()
+            return self.conclude(ask, verdict) or await call(ask)  # cancelling `decide` cancels it
         finally:
             self._waiting.remove(ask.ask)
 
-    async def _decide(
-        self,
-        ask: Ask,
-        kind: type[R],
-        present: Callable[[R], Awaitable[None]],
-        call: Callable[[Ask], Awaitable[A]] | None,
-    ) -> Answer | A:
-        verdict = self._look_up(ask)
-        if verdict is None:
-            verdict = await _request(kind.of(ask), present)
-        if verdict.remember is not None:
-            self._keep(ask, verdict)
-        if _log.isEnabledFor(logging.INFO):
-            _log.info("%s: %s", show_call(ask.server_name, ask.tool_name, ask.tool_args), spell_out(str(verdict)))
-        if not verdict.accepted:
-            return Answer(ask.id, ask.ask, False, verdict.reason)
-        if ask.server_name == SHELL_SERVER:
-            return Answer(ask.id, ask.ask, True)  # the kernel itself runs it
-        if call is None:
-            return Answer(ask.id, ask.ask, False, f"there is no server {show(ask.server_name)} here")
-        return await call(ask)  # cancelling `decide` cancels it
-
-    def _look_up(self, ask: Ask) -> Verdict | None:
+    def look_up(self, ask: Ask) -> Verdict | None:
         """Returns the verdict of rules, memory and habit; None if the application must be asked."""
         remembered = self._execution.covers(ask) or self._sessions.covers(self._record, ask)
         action, reason = self._policy.decide(ask.server_name, ask.tool_name, ask.tool_args, remembered=remembered)
@@ -138,17 +119,14 @@ class Gate:
             action = "allow" if habit == "accept" else "ask"
         return None if action == "ask" else Verdict(action == "allow", reason)
 
-    def _keep(self, ask: Ask, verdict: Verdict) -> None:
+    def conclude(self, ask: Ask, verdict: Verdict) -> Answer | None:
+        """Returns the answer that follows from a verdict, and remembers it; None for a call to be made."""
         if verdict.remember == "execution":
             self._execution.keep(ask, verdict.patterns)
-        else:
+        elif verdict.remember == "session":
             self._sessions.keep(self._record, ask, verdict.patterns)
-
-
-async def _request(request: R, present: Callable[[R], Awaitable[None]]) -> Verdict:
-    try:
-        await present(request)
-    finally:
-        request.close("it was not answered while the cell waited")
-    assert request.verdict is not None
-    return request.verdict
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("%s: %s", show_call(ask.server_name, ask.tool_name, ask.tool_args), spell_out(str(verdict)))
+        if not verdict.accepted:
+            return Answer(ask.id, ask.ask, False, verdict.reason)
+        return Answer(ask.id, ask.ask, True) if ask.server_name == SHELL_SERVER else None  # the kernel itself runs it

@@ -71,6 +71,12 @@ class PendingRequest(Handle):
         if self.open:
             self._settle(Verdict(False, reason))
 
+    def settled(self) -> Verdict:
+        """Returns the verdict; a request that is still open is rejected."""
+        self.close("it was not answered while the cell waited")
+        assert self.verdict is not None
+        return self.verdict
+
     def on_decision(self, callback: Callable[[bool], object]) -> None:
         """Calls a function once, when the request is answered or closed, with whether it was accepted.
 
