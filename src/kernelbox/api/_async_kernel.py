@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kernelbox.core.cells._host_functions import Tools
     from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._record import KernelRecord
-    from kernelbox.shells._asyncio_stream import AsyncApprove
+    from kernelbox.shells._asyncio_asks import AsyncApprove
     from kernelbox.wire._results import OutputItem
 
 

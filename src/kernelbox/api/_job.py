@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._options import KernelOptions
     from kernelbox.core.approvals._requests import ApprovalRequest, Approve
+    from kernelbox.shells._asyncio_asks import AsyncApprove
     from kernelbox.shells._asyncio_cell import AsyncCell
-    from kernelbox.shells._asyncio_stream import AsyncApprove
     from kernelbox.wire._results import OutputItem
 
     T = TypeVar("T")

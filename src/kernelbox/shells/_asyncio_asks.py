@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 
+from kernelbox.core.approvals._approve_argument import reason_for
 from kernelbox.core.approvals._requests import ApprovalRequest
 from kernelbox.core.cells._host_functions import no_function
 from kernelbox.wire import _questions  # noqa: F401  # connections load it at the first ask: the loop would wait for it
@@ -12,6 +14,8 @@ from kernelbox.wire._messages import HOST_SERVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import ToolEvent
     from kernelbox.core.approvals._approval_gate import Gate
@@ -19,20 +23,29 @@ if TYPE_CHECKING:
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._messages import Answer, Ask
 
+    # True accepts; a string rejects with that reason, anything else without one.
+    AsyncApprove = Callable[[ApprovalRequest], bool | str | Awaitable[bool | str | None] | None]
+
 # Events kept for a caller that does not read them. Beyond this number they are dropped.
 _MOST_EVENTS = 1_000
 
 
 class CellAsks:
-    """Answers what one execution asks, as its options say. Requests come out of `Run.next`, among the events."""
+    """Answers what one execution asks, as its options say.
 
-    def __init__(self, run: Run, gate: Gate, toolbox: Toolbox, options: CellOptions) -> None:
+    Requests come out of `Run.next`, among the events, unless the function `approve` answers them.
+    """
+
+    def __init__(
+        self, run: Run, gate: Gate, toolbox: Toolbox, options: CellOptions, approve: AsyncApprove | None = None
+    ) -> None:
         self.failure: BaseException | None = None
         self._run = run
         self._gate = gate
         self._toolbox = toolbox
         self._loop = asyncio.get_running_loop()
         self._options = options
+        self._approve = approve
         self._present = {"show": self._hand_over, "accept": _accept, "reject": self._reject}[options.asking]
         self._tasks: dict[asyncio.Task[None], int] = {}
         self._open: dict[ApprovalRequest, asyncio.TimerHandle | None] = {}
@@ -92,13 +105,14 @@ class CellAsks:
                 self._loop.call_soon_threadsafe(self._run.pass_on, event)
 
     async def _hand_over(self, request: ApprovalRequest) -> None:
-        answered = asyncio.Event()
-        request.on_decision(lambda accepted: answered.set())
         self._open[request] = None
         self._note_open()
-        self._run.pass_on(request)
         try:
-            await answered.wait()
+            if self._approve is None:
+                self._run.pass_on(request)
+                await request.response()
+            else:
+                await _ask(self._approve, request)
         finally:
             timer = self._open.pop(request)
             if timer is not None:
@@ -123,3 +137,14 @@ class CellAsks:
 
 async def _accept(request: ApprovalRequest) -> None:
     await request.accept()
+
+
+async def _ask(approve: AsyncApprove, request: ApprovalRequest) -> None:
+    """Answers a request as the application's function does, unless it is closed meanwhile."""
+    verdict = approve(request)
+    if inspect.isawaitable(verdict):
+        verdict = await verdict
+    if request.open and verdict is True:
+        await request.accept()
+    elif request.open:
+        await request.reject(reason_for(verdict))

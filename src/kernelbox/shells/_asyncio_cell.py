@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kernelbox.core._executor_values import ToolEvent
     from kernelbox.core._kernel_handle import KernelHandle
     from kernelbox.core.approvals._memory import Sessions
+    from kernelbox.shells._asyncio_asks import AsyncApprove
     from kernelbox.shells._asyncio_watch import Lent
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._execution import Event
@@ -90,6 +91,7 @@ class AsyncCell(Handle):
         self.kernel = kernel
         self.is_cancelled = False
         self.requests: dict[str, ApprovalRequest] = {}  # those that wait for an answer, by their ids
+        self.approve: AsyncApprove | None = None  # answers the requests, which are then no events
         self._began = time.monotonic()
         self._run = run
         self._options = options
@@ -253,7 +255,7 @@ class AsyncCell(Handle):
             gate = Gate(
                 self.kernel.record, policy, self._sessions, shell=options.shell, tools=options.tools, host=options.host
             )
-            self._asks = CellAsks(self._run, gate, self._toolbox, options)
+            self._asks = CellAsks(self._run, gate, self._toolbox, options, self.approve)
         return self._asks
 
     def _withdraw(self, number: int) -> None:
