@@ -289,7 +289,7 @@ def test_an_import_from_a_forbidden_room_is_caught(tmp_path: Path, path: str, so
             "host/store/_store.py",
             "from kernelbox.host.process import _process\nfrom kernelbox.host.files._home import Home",
         ),
-        ("host/engines/own/_own_engine.py", "from kernelbox.host.engines._local import LocalEngine"),
+        ("host/engines/own/_own_engine.py", "from kernelbox.host.engines._local import Engine"),
         ("api/_sync.py", "from kernelbox.host.process import _process\nfrom kernelbox.core import _kernels"),
         ("cli/commands/_exec.py", "from kernelbox import __version__"),
     ],

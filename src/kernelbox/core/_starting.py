@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kernelbox.base._interpreter import Interpreter
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._name_terms import Terms
-    from kernelbox.host.engines._interface import Engine
+    from kernelbox.host.engines._local import Engine
     from kernelbox.host.pythons._requirements import Requirements
     from kernelbox.host.store._store import Store
     from kernelbox.wire._results import ExecutionResult

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelbox.core._kernels import Kernels
-    from kernelbox.host.engines._interface import Engine, Fostering
+    from kernelbox.host.engines._interface import Fostering
+    from kernelbox.host.engines._local import Engine
 
 # The most executions that a record names as lost; the last ones count.
 _MOST_LOST = 1_000

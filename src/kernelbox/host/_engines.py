@@ -5,7 +5,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.base._config import EngineName
-    from kernelbox.host.engines._interface import Engine
+    from kernelbox.host.engines._local import Engine
 
 ENGINES: tuple[EngineName, ...] = ("kernelbox", "jupyter")
 

@@ -1,8 +1,4 @@
-"""The protocol of an engine: how a kind of kernel is launched, reached, watched and ended.
-
-The core knows only these protocols. So an engine on another machine could join the two that run kernels as processes of
-this machine (`own` and `jupyter`, which share `_local.py`).
-"""
+"""What an engine is given, and the connections that it returns; `_local.py` has the engine itself."""
 
 from __future__ import annotations
 
@@ -12,14 +8,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol, Self
 
-    from kernelbox.base._config import EngineName, KernelBoxConfig
+    from kernelbox.base._config import KernelBoxConfig
     from kernelbox.base._interpreter import Interpreter
-    from kernelbox.host.files._place import Place
-    from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
-    from kernelbox.wire._kernel_state import KernelState
-    from kernelbox.wire._messages import Message, Output, Release, Spawned
+    from kernelbox.wire._messages import Message, Output, Spawned
     from kernelbox.wire._timeout_ladder import Holder
 
     class Connection(Protocol):
@@ -100,85 +93,6 @@ if TYPE_CHECKING:
         def __enter__(self) -> Self: ...
 
         def __exit__(self, *_: object) -> None: ...
-
-    class Engine(Protocol):
-        """How a kind of kernel is launched, reached, watched and ended."""
-
-        name: EngineName
-        connection_file: str
-        """The file in a kernel's directory that its record shows as `connection_file`."""
-        uses_template: bool
-        """Whether kernels are forked from a warm template, if the system allows it."""
-        describes_itself: bool
-        """Whether a kernel answers `kernel_info`. If not, all kernels are the same, and the host knows the answer."""
-        can_confine: bool
-        """Whether kernels can be sandboxed and guarded."""
-        can_choose_python: bool
-        """Whether a kernel can run in an interpreter that its opener chooses."""
-        logs_cells: bool
-        """Whether kernels log their cells with all outputs. If not, they only remember their inputs."""
-
-        def check(self, kernel_type: str) -> None:
-            """Raises InvalidInput for a kernel type that this engine cannot run."""
-
-        def launch(self, launch: Launch) -> None:
-            """Starts the process of a kernel, and writes it into the record. Raises StartFailed or OSError."""
-
-        def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
-            """Returns a new connection; raises OSError if the kernel is gone."""
-
-        def state(self, directory: KernelDirectory) -> KernelState | None:
-            """Returns the state that a kernel reports."""
-
-        def may_be_held(self, record: KernelRecord) -> bool:
-            """Tells whether a thread of a cell may occupy a kernel, though its state does not say so."""
-
-        def is_alive(self, record: KernelRecord) -> bool:
-            """Tells whether the process of a record is alive."""
-
-        def find_obstacle(self, directory: KernelDirectory) -> str:
-            """Returns why clients cannot reach a kernel, even if its process is alive; "" if they can."""
-
-        def wait(self, record: KernelRecord, timeout: float) -> bool:
-            """Waits for the process of a record to end; returns whether it has."""
-
-        def end(self, record: KernelRecord, directory: KernelDirectory, reason: str) -> None:
-            """Ends the process of a record and everything it started; returns when all of them are gone."""
-
-        def cause(self, record: KernelRecord, directory: KernelDirectory, *, patience: float) -> str:
-            """Returns why the process of a record ended; waits at most `patience` for the note about it."""
-
-        def leftovers(self, record: KernelRecord, directory: KernelDirectory, execution_id: str) -> list[Output]:
-            """Returns what an execution had written but not sent when the process of a record ended."""
-
-        def claim_report(self, record: KernelRecord, directory: KernelDirectory) -> bool:
-            """Claims the report of a death for the caller; False if it was already reported, or there was none."""
-
-        def was_reported(self, record: KernelRecord, directory: KernelDirectory) -> bool:
-            """Tells whether the death of a record's process was already reported."""
-
-        def find_refusals(self, record: KernelRecord, *, branch: bool) -> list[str]:
-            """Returns why a kernel of this kind cannot be copied; empty if it can."""
-            ...
-
-        def foster(self, plan: CopyPlan) -> Fostering:
-            """Prepares for a copy, which the kernel or the checkpoint then makes; raises CannotCopy."""
-            ...
-
-        def require_walls(self, record: KernelRecord, spawned: Spawned) -> None:
-            """Ends a process that lacks walls of its record, according to the system, and raises StartFailed."""
-            ...
-
-        def release_checkpoints(self, directory: KernelDirectory, release: Release) -> None:
-            """Ends checkpoints of a kernel; `why` in the release is a key of WHY_EVICTED."""
-            ...
-
-        def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0) -> list[Checkpoint]:
-            """Returns the checkpoints of a kernel, measured. Where they exceed a limit together, the oldest is gone."""
-            ...
-
-        def tidy(self, runtime: Place, secret: bytes) -> None:
-            """Ends the engine's other processes, and removes their files; `secret` signs its locks."""
 
 
 @dataclass(frozen=True, slots=True)

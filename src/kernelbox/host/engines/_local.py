@@ -1,4 +1,4 @@
-"""What both engines share, because their kernels are processes of this machine."""
+"""An engine: how one kind of kernel, which is a process of this machine, is launched, reached, watched and ended."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelbox.host.engines._interface import Connection
+    from kernelbox.base._config import EngineName
+    from kernelbox.host.engines._interface import Connection, CopyPlan, Fostering, Launch
+    from kernelbox.host.files._place import Place
+    from kernelbox.host.store._checkpoint_files import Checkpoint
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.wire._kernel_state import KernelState
-    from kernelbox.wire._messages import Output, Spawned
+    from kernelbox.wire._messages import Output, Release, Spawned
     from kernelbox.wire._timeout_ladder import Holder
 
 # A kernel that is asked to end has this long for its exit functions; then it is killed.
@@ -65,13 +68,52 @@ class LocalConnection(Owner):
         return _notes.read_leftovers(self.directory, self.process, execution_id)
 
 
-class LocalEngine(ABC):
-    """The part of an engine that deals with the process."""
+class Engine(ABC):
+    """How a kind of kernel is launched, reached, watched and ended. The core asks what it can do, not which it is."""
+
+    name: EngineName
+    connection_file: str
+    """The file in a kernel's directory that its record shows as `connection_file`."""
+    uses_template = False
+    """Whether kernels are forked from a warm template, if the system allows it."""
+    describes_itself = False
+    """Whether a kernel answers `kernel_info`. If not, all kernels are the same, and the host knows the answer."""
+    can_confine = False
+    """Whether kernels can be sandboxed and guarded."""
+    can_choose_python = False
+    """Whether a kernel can run in an interpreter that its opener chooses."""
+    logs_cells = False
+    """Whether kernels log their cells with all outputs. If not, they only remember their inputs."""
+
+    @abstractmethod
+    def check(self, kernel_type: str) -> None:
+        """Raises InvalidInput for a kernel type that this engine cannot run."""
+
+    @abstractmethod
+    def launch(self, launch: Launch) -> None:
+        """Starts the process of a kernel, and writes it into the record. Raises StartFailed or OSError."""
+
+    @abstractmethod
+    def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> Connection:
+        """Returns a connection to the process that serves the kernel now."""
+
+    @abstractmethod
+    def _entrances(self, directory: KernelDirectory) -> Sequence[str]:
+        """Returns the files in a kernel's directory that clients need."""
+
+    def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:  # noqa: B027  # optional
+        """Asks a kernel to end before SIGTERM is sent; does nothing by default."""
 
     def state(self, directory: KernelDirectory) -> KernelState | None:
+        """Returns the state that a kernel reports."""
         return read_state(directory)
 
+    def may_be_held(self, record: KernelRecord) -> bool:
+        """Tells whether a thread of a cell may occupy a kernel, though its state does not say so."""
+        return False
+
     def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
+        """Returns a new connection; raises OSError if the kernel is gone."""
         process = process_of(record)
         if process is None:
             raise ConnectionRefusedError("the machine has been restarted")
@@ -82,10 +124,12 @@ class LocalEngine(ABC):
         return connection
 
     def is_alive(self, record: KernelRecord) -> bool:
+        """Tells whether the process of a record is alive."""
         process = process_of(record)
         return process is not None and process.alive
 
     def find_obstacle(self, directory: KernelDirectory) -> str:
+        """Returns why clients cannot reach a kernel, even if its process is alive; "" if they can."""
         try:
             with directory.open() as place:
                 missing = [name for name in self._entrances(directory) if not place.exists(name)]
@@ -98,21 +142,24 @@ class LocalEngine(ABC):
             raise StoreFailed.because(exc, directory.path, "read") from exc
 
     def wait(self, record: KernelRecord, timeout: float) -> bool:
+        """Waits for the process of a record to end; returns whether it has."""
         process = process_of(record)
         return process is None or process.wait(timeout)
 
     def cause(self, record: KernelRecord, directory: KernelDirectory, *, patience: float = CAUSE_PATIENCE) -> str:
+        """Returns why the process of a record ended; waits at most `patience` for the note about it."""
         process = process_of(record)
         if process is None:
             return "the machine was restarted since"
         return _notes.find_cause(directory, process, patience=patience)
 
     def leftovers(self, record: KernelRecord, directory: KernelDirectory, execution_id: str) -> list[Output]:
+        """Returns what an execution had written but not sent when the process of a record ended."""
         process = process_of(record)
         return [] if process is None else _notes.read_leftovers(directory, process, execution_id)
 
     def end(self, record: KernelRecord, directory: KernelDirectory, reason: str) -> None:
-        """terminate → kill → wait until the keeper has cleaned up."""
+        """Ends the process of a record and everything it started: terminate → kill → wait for the keeper."""
         process = process_of(record)
         if process is None:
             return
@@ -139,23 +186,37 @@ class LocalEngine(ABC):
         process.close()
 
     def claim_report(self, record: KernelRecord, directory: KernelDirectory) -> bool:
+        """Claims the report of a death for the caller; False if it was already reported, or there was none."""
         process = _ended_process(record)
         return process is not None and _notes.claim_report(directory, process)
 
     def was_reported(self, record: KernelRecord, directory: KernelDirectory) -> bool:
+        """Tells whether the death of a record's process was already reported."""
         process = _ended_process(record)
         return process is None or _notes.was_reported(directory, process)
 
-    @abstractmethod
-    def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> Connection:
-        """Returns a connection to the process that serves the kernel now."""
+    # -- what only kernels of our own have -------------------------------------------------------------------
 
     @abstractmethod
-    def _entrances(self, directory: KernelDirectory) -> Sequence[str]:
-        """Returns the files in a kernel's directory that clients need."""
+    def find_refusals(self, record: KernelRecord, *, branch: bool) -> list[str]:
+        """Returns why a kernel of this kind cannot be copied; empty if it can."""
 
-    def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:  # noqa: B027  # optional
-        """Asks a kernel to end before SIGTERM is sent; does nothing by default."""
+    def foster(self, plan: CopyPlan) -> Fostering:
+        """Prepares for a copy, which the kernel or the checkpoint then makes; raises CannotCopy."""
+        raise AssertionError("find_refusals has said why not")
+
+    def require_walls(self, record: KernelRecord, spawned: Spawned) -> None:  # noqa: B027  # there may be none
+        """Ends a process that lacks walls of its record, according to the system, and raises StartFailed."""
+
+    def release_checkpoints(self, directory: KernelDirectory, release: Release) -> None:  # noqa: B027  # as above
+        """Ends checkpoints of a kernel; `why` in the release is a key of WHY_EVICTED."""
+
+    def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0) -> list[Checkpoint]:
+        """Returns the checkpoints of a kernel, measured. Where they exceed a limit together, the oldest is gone."""
+        return []
+
+    def tidy(self, runtime: Place, secret: bytes) -> None:  # noqa: B027  # as above
+        """Ends the engine's other processes, and removes their files; `secret` signs its locks."""
 
 
 def end_closed(directory: KernelDirectory, process: Process) -> None:

@@ -12,7 +12,7 @@ import signal
 from kernelbox.base._errors import StartFailed
 from kernelbox.base._extras import require
 from kernelbox.host.engines._kernelspecs import find_spec
-from kernelbox.host.engines._local import KILL_PATIENCE, TERMINATE_PATIENCE, LocalEngine, identify
+from kernelbox.host.engines._local import KILL_PATIENCE, TERMINATE_PATIENCE, Engine, identify
 from kernelbox.host.engines._spawning import preparing, spawn_cold, tail
 from kernelbox.host.engines.jupyter._client_queue import end_queue
 from kernelbox.host.engines.jupyter._connection_file import create_link, entrances
@@ -25,12 +25,9 @@ from kernelbox.wire._layout import JUPYTER, LINK, LOG
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.base._config import EngineName
-    from kernelbox.host.engines._interface import CopyPlan, Fostering, Launch
-    from kernelbox.host.files._place import Place
-    from kernelbox.host.store._checkpoint_files import Checkpoint
+    from kernelbox.host.engines._interface import Launch
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
-    from kernelbox.wire._messages import Release, Spawned
 
 # Kernels of some languages compile before they answer; Jupyter's own default for a start is 60 s.
 _READY_PATIENCE = 60.0
@@ -41,16 +38,12 @@ _TRANSPORT_ADVICE = (
 )
 
 
-class JupyterEngine(LocalEngine):
+class JupyterEngine(Engine):
     """Starts the command of a kernelspec under a keeper, and speaks Jupyter's protocol to it."""
 
     name: EngineName = "jupyter"
     connection_file = JUPYTER
-    uses_template = False
     describes_itself = True
-    can_confine = False
-    can_choose_python = False
-    logs_cells = False
 
     def check(self, kernel_type: str) -> None:
         find_spec(kernel_type)
@@ -76,26 +69,8 @@ class JupyterEngine(LocalEngine):
         write_activity(directory, "idle")
         identify(launch.record, spawned)
 
-    def may_be_held(self, record: KernelRecord) -> bool:
-        return False
-
     def find_refusals(self, record: KernelRecord, *, branch: bool) -> list[str]:
         return [f"it runs in Jupyter's engine ({record.kernel_type}); only kernels of kernelbox's own can be copied"]
-
-    def foster(self, plan: CopyPlan) -> Fostering:
-        raise AssertionError("find_refusals has said why not")
-
-    def require_walls(self, record: KernelRecord, spawned: Spawned) -> None:
-        """Does nothing: these kernels have none."""
-
-    def release_checkpoints(self, directory: KernelDirectory, release: Release) -> None:
-        """Does nothing: these kernels have none."""
-
-    def measure_checkpoints(self, directory: KernelDirectory, *, limit: int = 0) -> list[Checkpoint]:
-        return []
-
-    def tidy(self, runtime: Place, secret: bytes) -> None:
-        """Does nothing: this engine has no other processes."""
 
     def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> JupyterConnection:
         require("jupyter")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelbox.base._errors import InvalidInput
-from kernelbox.host.engines._local import END_PATIENCE, LocalEngine, end_closed, identify, process_of
+from kernelbox.host.engines._local import END_PATIENCE, Engine, end_closed, identify, process_of
 from kernelbox.host.engines.own._own_connection import OwnConnection
 from kernelbox.wire._layout import RECORD, SOCKET
 
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 _THREADS = 2
 
 
-class OwnEngine(LocalEngine):
+class OwnEngine(Engine):
     """Forks kernels from a warm template, or starts each one cold if there can be no template."""
 
     name: EngineName = "kernelbox"
     connection_file = RECORD
     uses_template = True
-    describes_itself = False
     can_confine = True
     can_choose_python = True
     logs_cells = True
