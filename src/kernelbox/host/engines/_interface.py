@@ -115,6 +115,9 @@ class Launch:
     disk_before: int = 0
     without: tuple[str, ...] = ()
     """Directories that `.pth` files name, and where the kernel's template must not look for modules."""
+    apart: bool = False
+    """Whether its template runs from a copy of the loader: its forks then cannot reach the interpreter's file by
+    /proc/self/exe."""
 
 
 @dataclass(frozen=True, slots=True)

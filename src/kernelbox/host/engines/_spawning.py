@@ -27,10 +27,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kernelbox.base._interpreter import Interpreter
     from kernelbox.host.engines._interface import Launch
     from kernelbox.host.files._place import Place
-    from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.wire._confinement import Confinement
 
 # A template imports IPython and the preload list before it answers. On a loaded machine that takes a while.
@@ -162,21 +160,12 @@ def inode_of_home(home: str, cwd: str) -> int:
     return info.st_ino if info.st_dev == other.st_dev else 0
 
 
-def spawn_cold(
-    request: SpawnRequest,
-    directory: KernelDirectory,
-    environment: dict[str, str],
-    interpreter: Interpreter,
-    *,
-    apart: bool = False,
-    without: Sequence[str] = (),
-) -> Spawned:
-    """Starts a process under a keeper of its own; for `apart` and `without` see `start_keeper`."""
+def spawn_cold(request: SpawnRequest, launch: Launch) -> Spawned:
+    """Starts a process under a keeper of its own."""
     ours, theirs = socket.socketpair()
-    with ours, theirs, directory.open() as place:
+    with ours, theirs, launch.directory.open() as place:
         mode = "program" if request.spawn.argv else f"cold{SANDBOXES}" if request.spawn.is_sandboxed else "cold"
-        fd = theirs.fileno()
-        start_keeper([mode, str(fd)], [fd], place, LOG, environment, interpreter, apart=apart, without=without)
+        start_keeper(launch, [mode, str(theirs.fileno())], [theirs.fileno()], place, LOG)
         theirs.close()
         answer = ask_for_process(ours, request)
         if answer is None:
@@ -197,29 +186,16 @@ def srt_parent_command(argv: Sequence[str]) -> list[str]:
     return [sys.executable, "-S", "-P", program, os.path.dirname(PACKAGE), *argv]
 
 
-def start_keeper(
-    argv: list[str],
-    fds: list[int],
-    place: Place,
-    log_name: str,
-    env: dict[str, str],
-    interpreter: Interpreter,
-    *,
-    apart: bool = False,
-    without: Sequence[str] = (),
-) -> None:
-    """Starts a keeper, and returns when it has forked away from the process that this waits for.
-
-    `apart` starts it from a copy of the loader, so that its forks cannot reach the interpreter by /proc/self/exe. Of
-    the directories that `.pth` files name, it searches those in `without` for no module.
-    """
+def start_keeper(launch: Launch, argv: list[str], fds: list[int], place: Place, log_name: str) -> None:
+    """Starts the keeper of a launch, and returns when it has forked away from the process that this waits for."""
     import subprocess
 
-    arguments, about = template_command(argv, without), _OWN if apart else ""
+    interpreter = launch.interpreter
+    arguments, about = template_command(argv, launch.without), _OWN if launch.apart else ""
     with contextlib.ExitStack() as stack:
         log = closed_by(stack, open_log(place, log_name))
         try:
-            loader = stack.enter_context(copy_loader(interpreter.program)) if apart else None
+            loader = stack.enter_context(copy_loader(interpreter.program)) if launch.apart else None
             subprocess.run(
                 [interpreter.executable, *arguments] if loader is None else loader_command(interpreter, arguments),
                 executable=None if loader is None else f"/proc/self/fd/{loader}",
@@ -227,7 +203,7 @@ def start_keeper(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=template_environment(env),
+                env=template_environment(launch.environment),
                 cwd="/",
                 start_new_session=True,
                 check=True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from dataclasses import replace
 
 from kernelbox.base._errors import StartFailed
 from kernelbox.base._extras import require
@@ -53,10 +54,9 @@ class JupyterEngine(Engine):
         directory, spec = launch.directory, find_spec(launch.record.kernel_type)
         end_queue(directory)
         with create_link(directory, spec) as connection_file:
-            environment = spec.environment(launch.environment)
-            command = spec.command(connection_file)
-            with preparing(launch, entrances(directory), argv=command, environment=environment) as request:
-                spawned = spawn_cold(request, directory, environment, launch.interpreter)
+            launch = replace(launch, environment=spec.environment(launch.environment))
+            with preparing(launch, entrances(directory), argv=spec.command(connection_file)) as request:
+                spawned = spawn_cold(request, launch)
             process = Process(spawned.pid, spawned.start_time)
             try:
                 _wait_until_ready(directory, process, spec.name, spec.transport)

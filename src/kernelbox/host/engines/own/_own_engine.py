@@ -40,10 +40,9 @@ class OwnEngine(Engine):
         from kernelbox.host.engines._spawning import preparing, spawn_cold
         from kernelbox.host.engines.own._warm_template import fork_warm, has_warm_template
 
-        confinement, environment, srt, apart = None, launch.environment, None, False
+        confinement, environment, srt = None, launch.environment, None
         if launch.record.sandbox is not None:
             from kernelbox.host.engines.own._sandboxed import outside_of_box, prepare_box
-            from kernelbox.host.process._loader import is_users_own
 
             if launch.record.sandbox == "srt":
                 from kernelbox.host.engines.own._srt_template import prepare_srt
@@ -51,7 +50,6 @@ class OwnEngine(Engine):
                 srt = prepare_srt(launch)
             confinement, environment = prepare_box(launch)
             launch = outside_of_box(launch, confinement)
-            apart = srt is None and is_users_own(launch.interpreter.program)  # srt protects the file
         guard = b""
         if launch.record.guarded:
             from kernelbox.host.engines.own._guarded import guard_filter
@@ -59,16 +57,9 @@ class OwnEngine(Engine):
             guard = guard_filter()
         with preparing(launch, [SOCKET], environment=environment, confinement=confinement, guard=guard) as request:
             if srt is not None or (launch.config.template and has_warm_template()):
-                spawned = fork_warm(request, launch, srt, apart=apart)
+                spawned = fork_warm(request, launch, srt)
             else:
-                spawned = spawn_cold(
-                    request,
-                    launch.directory,
-                    launch.environment,
-                    launch.interpreter,
-                    apart=apart,
-                    without=launch.without,
-                )
+                spawned = spawn_cold(request, launch)
         self.require_walls(launch.record, spawned)
         identify(launch.record, spawned)
 

@@ -16,6 +16,7 @@ from kernelbox.host.engines._interface import Launch
 from kernelbox.host.engines.own._path_files import added_folders
 from kernelbox.host.files._key import key_path
 from kernelbox.host.files._known_homes import HOMES_FOLDER, known_homes
+from kernelbox.host.process._loader import is_users_own
 from kernelbox.host.process._process import Process, added_filters, parent_of, read_status
 from kernelbox.host.store._servers_file import SERVERS_FILE
 from kernelbox.sandbox._native import Surroundings, confine, environment_in_sandbox
@@ -76,7 +77,8 @@ def outside_of_box(launch: Launch, confinement: Confinement) -> Launch:
     without = tuple(
         path for path in added_folders(launch.interpreter) if names_writable("PATH", path, launch.record.cwd, can_write)
     )
-    return Launch(launch.record, launch.directory, environment, *rest, without)
+    apart = launch.record.sandbox != "srt" and is_users_own(launch.interpreter.program)  # srt protects the file
+    return Launch(launch.record, launch.directory, environment, *rest, without, apart)
 
 
 def names_writable(name: str, value: str, cwd: str, can_write: Callable[[str], bool]) -> bool:

@@ -56,15 +56,10 @@ def has_warm_template() -> bool:
     return sys.platform == "linux"
 
 
-def fork_warm(
-    request: SpawnRequest, launch: Launch, srt: InstalledSrt | None = None, *, apart: bool = False
-) -> Spawned:
-    """Asks the template to fork a kernel; starts the template first if there is none.
-
-    `srt` is the srt that the template runs in. `apart` starts the template from a copy of the loader.
-    """
+def fork_warm(request: SpawnRequest, launch: Launch, srt: InstalledSrt | None = None) -> Spawned:
+    """Asks the template, which may run in an srt, to fork a kernel; starts it first if there is none."""
     modules = [*launch.config.preload, *(TOOLS if has_servers(launch.config) else ())]
-    ways = [way for way, wanted in ((SANDBOXES, request.spawn.is_sandboxed), ("apart", apart)) if wanted]
+    ways = [way for way, wanted in ((SANDBOXES, request.spawn.is_sandboxed), ("apart", launch.apart)) if wanted]
     name = f"{TEMPLATE}{_template_digest(launch, modules, srt, ways)}"
     with launch.directory.runtime() as runtime:
         begun = False
@@ -84,7 +79,7 @@ def fork_warm(
                     if srt is not None:
                         _require_sound(runtime, name, begun=begun)
                     mode = f"warm{SANDBOXES}" if request.spawn.is_sandboxed else "warm"
-                    _start(runtime, name, mode, launch, modules, srt, apart=apart)
+                    _start(runtime, name, mode, launch, modules, srt)
                     begun = True
                 else:
                     another.close()  # another opener has just started it
@@ -146,14 +141,7 @@ def _last_stage(runtime: Place, name: str) -> str:
 
 
 def _start(
-    runtime: Place,
-    name: str,
-    mode: str,
-    launch: Launch,
-    modules: Sequence[str],
-    srt: InstalledSrt | None,
-    *,
-    apart: bool,
+    runtime: Place, name: str, mode: str, launch: Launch, modules: Sequence[str], srt: InstalledSrt | None
 ) -> None:
     with listen(runtime, name) as listener:
         if srt is not None:
@@ -163,16 +151,7 @@ def _start(
             return
         fds = [listener.fileno(), runtime.fd]
         argv = [mode, *map(str, fds), name, str(launch.config.template_idle_timeout), *modules]
-        start_keeper(
-            argv,
-            fds,
-            runtime,
-            name + ".log",
-            launch.environment,
-            launch.interpreter,
-            apart=apart,
-            without=launch.without,
-        )
+        start_keeper(launch, argv, fds, runtime, name + ".log")
 
 
 def _require_sound(runtime: Place, name: str, *, begun: bool) -> None:
