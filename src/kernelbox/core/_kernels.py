@@ -36,7 +36,7 @@ class Kernels(Handle):
         self.store = open_store(config)
         self.condition = Condition(self.store, config.kernel_idle_timeout)
         self.pool = ConnectionPool(self.store.runtime_dir)
-        self._run = run
+        self.run = run
         # The environments of kernels opened here. Records do not keep them, because they may hold secrets.
         self._environments: dict[str, dict[str, str] | None] = {}
         self.openings: set[str] = set()  # the ids of kernels that were opened for a cell whose result has not come yet
@@ -171,7 +171,7 @@ class Kernels(Handle):
             from kernelbox.core._name_terms import terms_of
             from kernelbox.core._starting import new_record
 
-            new_record(terms_of("prepared", options), self.config, self.store)
+            new_record(terms_of("prepared", options), self)
 
     @contextmanager
     def _locking(self, name: str, *others: str) -> Iterator[KernelRecord | None]:
@@ -230,7 +230,7 @@ class Kernels(Handle):
         The record of the dead one is removed when the new kernel has started: until then it holds the terms.
         """
         from kernelbox.core._name_terms import terms_after, terms_of
-        from kernelbox.core._starting import new_record  # few calls of the command line open a kernel
+        from kernelbox.core._starting import new_record, start  # few calls of the command line open a kernel
 
         self._require_free(options.session_name, dead)
         if dead is None:
@@ -238,7 +238,7 @@ class Kernels(Handle):
         else:
             given = self._environments.get(dead.kernel_id)
             terms = terms_after(dead, name, options, given, self.config.limits, as_it_is=as_it_is)
-        record = new_record(terms, self.config, self.store)
+        record = new_record(terms, self)
         if dead is not None:
             if not self.condition.was_reported(dead):
                 record.lost = f"the kernel that had this name before: {dead.death}"
@@ -249,7 +249,7 @@ class Kernels(Handle):
             if dead is not None:
                 self.log_loss(dead, dead.death or "replaced")
                 self.store.carry_cells(dead, record)
-            self._start(record, environment)
+            start(self, record, environment)
         except BaseException:
             self.discard(record, "its start was cut short")
             if dead is not None:
@@ -275,11 +275,6 @@ class Kernels(Handle):
             return
         if other.alive or other.sandbox is not None or other.limits or other.guarded:
             raise KernelExists(session_name)
-
-    def _start(self, record: KernelRecord, environment: dict[str, str] | None) -> None:
-        from kernelbox.core._starting import start
-
-        start(KernelHandle(self, record, starting=True), environment, self.store, self.config, self._run)
 
     # -- interrupting ----------------------------------------------------------------------------------------
 
@@ -311,7 +306,7 @@ class Kernels(Handle):
         new one can follow it. `ended` is the record of a process that has ended, or must end in any case.
         """
         from kernelbox.core._name_terms import withheld
-        from kernelbox.core._starting import end_for_restart, require_restartable
+        from kernelbox.core._starting import end_for_restart, require_restartable, start
 
         record = self.get(key)
         with self.store.locking(*record.names):
@@ -322,12 +317,12 @@ class Kernels(Handle):
             seen = ended or record
             if current.process != seen.process and current.alive:
                 return current  # another client restarted it while we waited
-            require_restartable(current, self.config, self.store, must_end=ended is not None)
+            require_restartable(current, self, must_end=ended is not None)
             end_for_restart(self, current, seen, reason)
             if environment is None:
                 environment = self._environments.get(current.kernel_id)
             try:
-                self._start(current, withheld(current) if environment is None else environment)
+                start(self, current, withheld(current) if environment is None else environment)
             except KernelBoxError as exc:
                 self._note_failed_restart(current, exc)
                 raise

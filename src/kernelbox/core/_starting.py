@@ -24,14 +24,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kernelbox.base._config import EngineName, KernelBoxConfig
+    from kernelbox.base._config import EngineName
     from kernelbox.base._interpreter import Interpreter
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._name_terms import Terms
     from kernelbox.host.engines._local import Engine
     from kernelbox.host.pythons._requirements import Requirements
     from kernelbox.host.store._store import Store
-    from kernelbox.wire._results import ExecutionResult
 
 # A kernel itself has about 25 files open; the rest is for cells, whose imports open several at once.
 _LEAST_FILES = 64
@@ -40,9 +39,9 @@ _LEAST_FILES = 64
 _LOG_PATIENCE = 0.2
 
 
-def new_record(terms: Terms, config: KernelBoxConfig, store: Store) -> KernelRecord:
+def new_record(terms: Terms, kernels: Kernels) -> KernelRecord:
     """Returns the record of a kernel that is about to start; raises InvalidInput for a type it cannot have."""
-    options = terms.options
+    options, config = terms.options, kernels.config
     kernel_type = options.kernel_type or config.kernel_type
     engine = check_start(kernel_type, config.engine)
     rules, config_of_sandbox = options.sandbox_rules(), options.sandbox_config()
@@ -58,7 +57,7 @@ def new_record(terms: Terms, config: KernelBoxConfig, store: Store) -> KernelRec
     made_at = now()
     record = KernelRecord(
         kernel_id=kernel_id,
-        connection_file=store.directory(kernel_id).path_of(engine.connection_file),
+        connection_file=kernels.store.directory(kernel_id).path_of(engine.connection_file),
         name=terms.name,
         session_name=options.session_name or terms.name,
         created_at=made_at,
@@ -84,9 +83,9 @@ def new_record(terms: Terms, config: KernelBoxConfig, store: Store) -> KernelRec
         if not engine.can_choose_python:
             allowed = "only python3 kernels of kernelbox's own engine run in a Python of your choice"
             raise InvalidInput("python", wanted, f"{allowed}, and {kernel_type!r} is one of Jupyter's")
-        record.chosen_python = choose_python(wanted, required, terms.cwd, store)
+        record.chosen_python = choose_python(wanted, required, terms.cwd, kernels.store)
         record.requirements = None if required is None else list(required.packages)
-    settle_python(record, config, store, options.progress)
+    settle_python(record, kernels, options.progress)
     return record
 
 
@@ -100,9 +99,7 @@ def choose_python(wanted: str | os.PathLike[str], required: Requirements | None,
     return "" if required is None else find_accepted(required)
 
 
-def settle_python(
-    record: KernelRecord, config: KernelBoxConfig, store: Store, progress: Callable[[str], None] | None = None
-) -> Interpreter:
+def settle_python(record: KernelRecord, kernels: Kernels, progress: Callable[[str], None] | None = None) -> Interpreter:
     """Notes in a record which interpreter its next process runs in; raises StartFailed if kernels cannot run there.
 
     The environment of its requirements is made if it is not in the cache.
@@ -111,13 +108,13 @@ def settle_python(
     if record.chosen_python or record.requirements is not None:
         from kernelbox.host.pythons._probing import probe
 
-        store.read_new()
+        kernels.store.read_new()
         chosen = record.chosen_python or interpreter.executable
         interpreter = probe(chosen, bare=record.requirements is not None)
         if record.requirements is not None:
             from kernelbox.host.pythons._virtual_environments import cache_directory, environment_for
 
-            cache = cache_directory(config.cache)
+            cache = cache_directory(kernels.config.cache)
             interpreter = probe(environment_for(interpreter, record.requirements, cache, progress))
     if engine_named(record.engine).can_choose_python:
         record.python, record.python_version = interpreter.executable, interpreter.version
@@ -139,10 +136,10 @@ def check_start(kernel_type: str, configured: EngineName) -> Engine:
     return engine
 
 
-def require_restartable(record: KernelRecord, config: KernelBoxConfig, store: Store, *, must_end: bool) -> None:
+def require_restartable(record: KernelRecord, kernels: Kernels, *, must_end: bool) -> None:
     """Raises if a kernel could be ended but not started again; one that must end in any case may lack its directory."""
     check_start(record.kernel_type, record.engine)
-    settle_python(record, config, store)
+    settle_python(record, kernels)
     if not must_end:
         require_directory(record)
 
@@ -170,22 +167,16 @@ def end_for_restart(kernels: Kernels, record: KernelRecord, seen: KernelRecord, 
         kernels.store.remake(record)
 
 
-def start(
-    kernel: KernelHandle,
-    environment: dict[str, str] | None,
-    store: Store,
-    config: KernelBoxConfig,
-    run: Callable[[KernelHandle, Execute, float | None], ExecutionResult],
-) -> None:
+def start(kernels: Kernels, record: KernelRecord, environment: dict[str, str] | None) -> None:
     """Starts the process of a kernel and runs the start-up code; the caller holds the lock of its name.
 
     Meanwhile the stored record has the status unknown, so that other processes wait for it. If we end before the start
     does, they see that it was cut short, and the keeper ends the process.
     """
     fill_standard_descriptors()  # before any that a child gets is opened
-    record = kernel.record
+    store = kernels.store
     require_directory(record)
-    interpreter = settle_python(record, config, store)
+    interpreter = settle_python(record, kernels)
     if record.sandbox is not None:
         from kernelbox.base._cell_places import note_places  # few kernels have a sandbox
 
@@ -193,11 +184,11 @@ def start(
         note_places(record.writable, [record.python_prefix] if record.python_prefix else [])
     record.status, record.death, record.busy_since = "unknown", None, None
     with _opening() as (opening, settling):
-        _launch(record, environment, store, config, opening, interpreter)
+        _launch(kernels, record, environment, opening, interpreter)
         try:
-            if config.startup_code:
+            if kernels.config.startup_code:
                 store.save(record)
-                _run_startup_code(kernel, config, run)
+                _run_startup_code(kernels, record)
         finally:
             record.status = "idle"
             os.write(settling, SETTLED)  # first: the keeper must not end a kernel whose record says alive
@@ -219,14 +210,9 @@ def _opening() -> Iterator[tuple[int, int]]:
 
 
 def _launch(
-    record: KernelRecord,
-    environment: dict[str, str] | None,
-    store: Store,
-    config: KernelBoxConfig,
-    opening: int,
-    interpreter: Interpreter,
+    kernels: Kernels, record: KernelRecord, environment: dict[str, str] | None, opening: int, interpreter: Interpreter
 ) -> None:
-    directory = store.directory(record.kernel_id)
+    config, directory = kernels.config, kernels.store.directory(record.kernel_id)
     lifeline, disk_before = -1, 0
     try:
         if record.owner_pid is not None:
@@ -254,13 +240,12 @@ def _launch(
             os.close(lifeline)
 
 
-def _run_startup_code(
-    kernel: KernelHandle, config: KernelBoxConfig, run: Callable[[KernelHandle, Execute, float | None], ExecutionResult]
-) -> None:
+def _run_startup_code(kernels: Kernels, record: KernelRecord) -> None:
+    config, kernel = kernels.config, KernelHandle(kernels, record, starting=True)
     request = Execute(
         os.urandom(8).hex(), config.startup_code, store_history=False, text_limit=max(0, config.output_char_limit)
     )
-    result = run(kernel, request, config.execution_timeout)
+    result = kernels.run(kernel, request, config.execution_timeout)
     if not result.ok:
         assert result.error is not None
         kernel.end("its start-up code failed")
