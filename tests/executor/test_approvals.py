@@ -981,7 +981,7 @@ def test_an_approve_function_that_is_async_is_refused_before_anything_runs(tmp_p
     async def approve(request: object) -> bool:
         return True
 
-    with pytest.raises(InvalidInput, match="plain function"):
+    with pytest.raises(InvalidInput, match="plain function, or AsyncKernel"):
         kernelbox.execute("sync", f"!touch {tmp_path / 'made'}", approve=approve)  # type: ignore[arg-type]  # a mistake
     assert not (tmp_path / "made").exists()
 

@@ -85,7 +85,7 @@ def holds_commands(approve: Approve | bool | None, policy: ApprovalPolicy | None
     if approve is not None and not callable(approve) and approve is not True:
         raise InvalidInput("approve", approve, "use a function, which is called with each request, or True")
     if _is_async(approve):
-        raise InvalidInput("approve", approve, "use a plain function; CodeExecutor.stream takes asynchronous answers")
+        raise InvalidInput("approve", approve, "use a plain function, or AsyncKernel, which awaits this one")
     if policy is not None:
         from kernelbox.core.approvals._approval_policy import check_policy
 
