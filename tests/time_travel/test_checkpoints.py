@@ -112,6 +112,22 @@ def test_a_running_cell_is_told_that_its_kernel_was_rolled_back(kernel: KernelRe
     assert "on" in result.output
 
 
+@pytest.mark.parametrize(("before", "output"), [("", ""), ("_ = os.write(1, b'last words'); ", "last words")])
+def test_a_cell_that_has_said_nothing_yet_is_told_that_it_ran_when_its_kernel_was_rolled_back(
+    kernel: KernelRecord, tmp_path: Path, before: str, output: str
+) -> None:
+    begun = tmp_path / "begun"
+    begun.write_bytes(b"0")
+    run(kernel, f"import mmap, os; shared = mmap.mmap(os.open({str(begun)!r}, os.O_RDWR), 1)")
+    checkpoint(kernel)
+    running = Running(kernel, f"{before}shared[0] = b'1'[0]; sum(range(10**13))")  # nothing is sent while C code runs
+    eventually(lambda: begun.read_bytes() == b"1")
+    rollback(kernel)
+    result = running.result()
+    assert "while the cell ran, the kernel was rolled back" in result.text
+    assert result.output == output
+
+
 def test_a_cell_that_waits_is_told_that_its_kernel_was_rolled_back(kernel: KernelRecord, tmp_path: Path) -> None:
     checkpoint(kernel)
     queued = tmp_path / "queued"

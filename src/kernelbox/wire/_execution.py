@@ -158,11 +158,11 @@ class Execution:
         self._cause = "cancel"
         return self.ladder.climb(now=now, started=self.started)
 
-    def recover(self, leftovers: list[Output]) -> list[Event]:
-        """Takes, once, what the kernel had written but not sent when it died."""
-        if self.result is not None or self._recovered:
+    def recover(self, leftovers: list[Output] | None) -> list[Event]:
+        """Takes, once, what the kernel had written but not sent when it died; None if it did not run this then."""
+        if self.result is not None or self._recovered or leftovers is None:
             return []
-        self._recovered = True
+        self._recovered = self.started = True
         ours = [output for output in leftovers if output.id == self.request.id]
         return [*ours] if self._raw else [self._transcript.add_output(output) for output in ours]
 

@@ -68,8 +68,8 @@ if TYPE_CHECKING:
         def cause(self, farewell: str = "") -> str:
             """Returns why the kernel has ended; `farewell` is its last message."""
 
-        def leftovers(self, execution_id: str) -> list[Output]:
-            """Returns the output that the kernel had written but not sent when it ended."""
+        def leftovers(self, execution_id: str) -> list[Output] | None:
+            """Returns what an execution had written but not sent when the kernel ended; None if it did not run then."""
 
         def close(self) -> None: ...
 

@@ -64,8 +64,9 @@ class LocalConnection(Owner):
     def cause(self, farewell: str = "") -> str:
         return _notes.find_cause(self.directory, self.process, farewell)
 
-    def leftovers(self, execution_id: str) -> list[Output]:
-        return _notes.read_leftovers(self.directory, self.process, execution_id)
+    def leftovers(self, execution_id: str) -> list[Output] | None:
+        # Who knows the cause from another client's note has not waited for the keeper's.
+        return _notes.read_leftovers(self.directory, self.process, execution_id, patience=_notes.CAUSE_PATIENCE)
 
 
 class Engine(ABC):
@@ -156,7 +157,7 @@ class Engine(ABC):
     def leftovers(self, record: KernelRecord, directory: KernelDirectory, execution_id: str) -> list[Output]:
         """Returns what an execution had written but not sent when the process of a record ended."""
         process = process_of(record)
-        return [] if process is None else _notes.read_leftovers(directory, process, execution_id)
+        return (_notes.read_leftovers(directory, process, execution_id) if process is not None else None) or []
 
     def end(self, record: KernelRecord, directory: KernelDirectory, reason: str) -> None:
         """Ends the process of a record and everything it started: terminate → kill → wait for the keeper."""

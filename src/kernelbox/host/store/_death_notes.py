@@ -140,11 +140,13 @@ def wait_for_note(
         pause = min(pause * 2, 0.01)
 
 
-def read_leftovers(directory: KernelDirectory, process: Process, execution_id: str) -> list[Output]:
-    """Returns the output of an execution that a dead kernel left unread in its pipes."""
-    note = wait_for_note(directory, process, patience=0.0)
+def read_leftovers(
+    directory: KernelDirectory, process: Process, execution_id: str, *, patience: float = 0.0
+) -> list[Output] | None:
+    """Returns the output of an execution that a dead kernel left unread in its pipes; None if it did not run then."""
+    note = wait_for_note(directory, process, patience=patience)
     if note is None or note.get("execution") != execution_id:
-        return []  # the output belongs to the cell that ran, not to one that waited
+        return None  # the output belongs to the cell that ran, not to one that waited
     words = note.get("last_words")
     words = [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
     return [Output(execution_id, name, text) for name, text in zip(_state.STREAMS, words, strict=False) if text]
