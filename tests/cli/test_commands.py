@@ -225,6 +225,8 @@ def test_wrong_usage_of_exec_exits_2(home: Path, words: list[str], stdin: bytes,
         (["exec", "--name", "", "1"], "a kernel's name cannot be ''"),
         (["status", "--name", "a\nb"], "a kernel's name cannot be"),
         (["completion", "tcsh"], "invalid choice: 'tcsh'"),
+        (["completion"], "`kernelbox completion` needs one of bash, zsh, fish; see `kernelbox completion --help`"),
+        (["tools"], "`kernelbox tools` needs one of add, list, remove, refresh; see `kernelbox tools --help`"),
     ],
 )
 def test_wrong_usage_exits_2_with_a_sentence(home: Path, words: list[str], sentence: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.support.command_line import fail, kernelbox, succeed
 
 
@@ -13,30 +14,45 @@ def shown(name: str, expression: str) -> object:
 
 def test_a_kernel_is_rolled_back_to_a_checkpoint_from_the_command_line(home: Path) -> None:
     succeed("exec", "--name", "demo", "x = 1")
-    made = succeed("checkpoint", "demo", "--label", "loaded")
+    made = succeed("checkpoint", "demo", "loaded")
     assert (made["number"], made["label"], made["execution_count"], made["evicted"]) == (1, "loaded", 1, [])
     succeed("exec", "--name", "demo", "x = 2")
-    for to in ([], ["--to", "1"], ["--to", "loaded"]):
+    for to in ([], ["1"], ["--to", "1"], ["loaded"], ["--to", "loaded"]):
         record = succeed("rollback", "demo", *to)
         assert (record["name"], record["restored_from"]) == ("demo", 1)
         assert shown("demo", "x") == "1"
     (listed,) = succeed("checkpoints", "demo")["checkpoints"]
     assert (listed["number"], listed["private_bytes"] > 0) == (1, True)
     assert succeed("drop", "demo", "--checkpoint", "loaded") == {"dropped": True}
-    gone = kernelbox("drop", "demo", "--checkpoint", "1")
+    gone = kernelbox("drop", "demo", "1")
     assert (gone.status, "has no checkpoint '1'" in gone.stderr) == (1, True)
     assert "no checkpoint" in fail("rollback", "demo")
 
 
 def test_a_kernel_is_branched_and_a_branch_promoted_from_the_command_line(home: Path) -> None:
     succeed("exec", "--name", "demo", "x = 1")
-    made = succeed("branch", "demo", "--to", "one", "--to", "two")["branches"]
+    made = succeed("branch", "demo", "one", "two")["branches"]
     assert [record["name"] for record in made] == ["one", "two"]
     succeed("exec", "--name", "two", "x = 2")
     assert (shown("demo", "x"), shown("one", "x")) == ("1", "1")
     assert succeed("promote", "two")["name"] == "demo"
     assert shown("demo", "x") == "2"
     assert [record["name"] for record in succeed("list")["kernels"]] == ["demo", "one"]
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["branch", "demo"], "the branch's name is missing; see"),
+        (["drop", "--name", "demo"], "the checkpoint is missing; see"),
+        (["checkpoint", "demo", "one", "two"], "unexpected: 'two'; see"),
+        (["rollback", "demo", "one", "--to", "two"], "unexpected: 'one'; see"),
+        (["promote"], "the kernel's name is missing; see"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_about_copies_says_what_is_missing(words: list[str], wrong: str) -> None:
+    assert wrong in fail(*words, status=2)
 
 
 def test_the_tree_shows_branches_below_their_originals_with_checkpoints(home: Path) -> None:

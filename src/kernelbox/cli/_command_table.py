@@ -124,7 +124,7 @@ COMMANDS = (
         "copy a live kernel, with its variables, into new kernels",
         "_time_travel_commands:branch",
         (
-            "kernelbox branch demo --to try-1 --to try-2",
+            "kernelbox branch demo try-1 try-2",
             'kernelbox run try-1 "x = clean(x)"          # "demo" and "try-2" do not notice',
             'kernelbox promote try-1                     # keep this one: it becomes "demo"',
         ),
@@ -134,9 +134,9 @@ COMMANDS = (
         "freeze a copy of a kernel, to go back to",
         "_time_travel_commands:checkpoint",
         (
-            "kernelbox checkpoint demo --label loaded",
+            "kernelbox checkpoint demo loaded",
             'kernelbox run demo "x = clean(x)"           # went wrong?',
-            "kernelbox rollback demo --to loaded",
+            "kernelbox rollback demo loaded",
         ),
     ),
     Command(
@@ -154,14 +154,14 @@ COMMANDS = (
         "_time_travel_commands:rollback",
         (
             "kernelbox rollback demo                     # to the last checkpoint",
-            "kernelbox rollback demo --to 2              # to another, by number or label",
+            "kernelbox rollback demo 2                   # to another, by number or label",
         ),
     ),
     Command(
         "drop",
         "end a checkpoint, and give its memory back",
         "_time_travel_commands:drop",
-        ("kernelbox drop demo --checkpoint 2", "kernelbox drop demo --checkpoint loaded"),
+        ("kernelbox drop demo 2", "kernelbox drop demo loaded"),
     ),
     Command(
         "promote",

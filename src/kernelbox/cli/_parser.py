@@ -39,7 +39,7 @@ def parse(command: Command, words: list[str]) -> argparse.Namespace:
         elif more:
             parser.error(f"unexpected: {' '.join(map(repr, more))}")
     except UsageError as exc:
-        if takes_program and unknown is None and not after:
+        if takes_program and str(exc).startswith("unexpected") and not after:
             wrong = str(exc).partition("; see `")[0]
             raise UsageError(f"{wrong}; the command of a server comes after --") from exc
         raise
@@ -55,8 +55,9 @@ def _place(parser: Parser, options: argparse.Namespace, more: list[str]) -> None
     unless an option names the kernel.
     """
     first = [getattr(options, name) for name in ("target", "code", "path") if name in options]
-    several = options.names if "names" in options else []
-    words = [word for word in (*(several if isinstance(several, list) else [several]), *first) if word is not None]
+    lists = [getattr(options, name) for name in ("names", "words") if name in options]
+    several = [word for words in lists for word in (words if isinstance(words, list) else [words])]
+    words = [word for word in (*several, *first) if word is not None]
     words += more
     named = [word for word in (options.name, getattr(options, "id", None)) if word is not None]
     if "code" in options:
@@ -66,7 +67,7 @@ def _place(parser: Parser, options: argparse.Namespace, more: list[str]) -> None
             options.name = words.pop(0)
         options.code = words.pop(0) if words else None
     else:
-        if named and words and "path" not in options:
+        if named and words and "path" not in options and "words" not in options:
             parser.error(f"the kernel is named twice: {named[0]!r} and {words[0]!r}")
         if not named and not words and not getattr(options, "template", False):
             parser.error("the kernel's name is missing")
@@ -76,8 +77,24 @@ def _place(parser: Parser, options: argparse.Namespace, more: list[str]) -> None
         options.names = named
         if "path" in options and words:
             options.path = words.pop(0)
+        if "words" in options:
+            words = _fill(parser, options, words)
     if words:
         parser.error(f"unexpected: {' '.join(map(repr, words))}")
+
+
+def _fill(parser: Parser, options: argparse.Namespace, words: list[str]) -> list[str]:
+    """Gives the words after the kernel's name to the option that they stand for; returns those that are left over."""
+    option = options.words_are
+    given = getattr(options, option)
+    if isinstance(given, list):
+        given, words = [*given, *words], []
+    elif given is None and words:
+        given, words = words[0], words[1:]
+    setattr(options, option, given)
+    if not given and options.needs_words:
+        parser.error(f"the {options.needs_words} is missing")
+    return words
 
 
 def _no_option(parser: Parser, word: str, *, takes_code: bool) -> str:
@@ -139,7 +156,14 @@ class Parser(argparse.ArgumentParser):
         return None
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith("the following arguments are required"):
+            message = self._ask_for_choice() or message
         raise UsageError(message if "; " in message else f"{message}; see `{self.prog} --help`")
+
+    def _ask_for_choice(self) -> str | None:
+        """Names what can stand where a word is missing, if that is one of a few words."""
+        choices = next((action.choices for action in self._actions if action.required and action.choices), None)
+        return f"`{self.prog}` needs one of {', '.join(choices)}" if choices else None
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
