@@ -57,11 +57,8 @@ class KernelNotFound(KernelBoxError, LookupError):
     """Raised when no kernel has the given name or id."""
 
     def __init__(self, key: str, home: str = "") -> None:
-        where = f" in {home!r}" if home else ""
-        everywhere = "; `kernelbox list --all` shows those of all your directories" if home else ""
-        super().__init__(
-            f"there is no kernel {key!r}{where}; list_kernels(), or `kernelbox list`, shows them{everywhere}"
-        )
+        where = f" in {home!r}; `kernelbox list --all`" if home else "; list_kernels(), or `kernelbox list`,"
+        super().__init__(f"there is no kernel {key!r}{where} shows all that you have")
         self.key = key
 
 

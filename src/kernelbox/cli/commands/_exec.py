@@ -199,7 +199,7 @@ def _has_death_to_tell(name: str) -> bool:
     return record is not None and not record.alive and not here.condition.was_reported(record)
 
 
-_HOW_TO_GIVE_CODE = "give it as an argument, with -f FILE, or on stdin"
+_HOW_TO_GIVE_CODE = "give it after the name, with -f FILE, or on stdin"
 
 
 def _read_code(options: Namespace) -> str:
@@ -209,7 +209,7 @@ def _read_code(options: Namespace) -> str:
         return str(options.code) if options.bash else _check_text(options.code)
     source = options.file if options.file not in (None, "-") else None
     if source is None and options.code is None and options.file is None and sys.stdin.isatty():
-        raise InvalidInput.saying(f"there is no code; {_HOW_TO_GIVE_CODE}")
+        raise InvalidInput.saying(_no_code(options))
     try:
         if source is None:
             raw = sys.stdin.buffer.read()
@@ -220,11 +220,17 @@ def _read_code(options: Namespace) -> str:
         told = "stdin" if source is None else repr(source)
         raise InvalidInput.saying(f"the code cannot be read from {told}: {exc.strerror}") from exc
     if not raw and options.code is None and options.file is None:
-        raise InvalidInput.saying(f"there is no code; {_HOW_TO_GIVE_CODE}")
+        raise InvalidInput.saying(_no_code(options))
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         raise InvalidInput("the code", raw[:20], "it is not UTF-8 text") from exc
+
+
+def _no_code(options: Namespace) -> str:
+    """Says which word was taken for the kernel's name: it may have been meant as the code."""
+    of = f" for the kernel {options.name!r}" if options.name is not None else ""
+    return f"there is no code{of}; {_HOW_TO_GIVE_CODE}"
 
 
 def _check_text(code: str) -> str:
