@@ -63,6 +63,7 @@ def test_a_new_kernel_is_announced_once_with_its_place(tmp_path: Path, monkeypat
     first, again = (on_screen("run", "demo", "1 + 1", NO_COLOR="1")[1] for _ in range(2))
     assert "opened 'demo' in ./.kernelbox\n2\n" in first
     assert again == "2\n"
+    assert on_screen("create", "other")[1].endswith("opened 'other' in ./.kernelbox\n")
     succeed("wipe")
 
 
@@ -89,7 +90,13 @@ def test_list_and_status_are_tables_that_fit_and_json_is_an_option(home: Path) -
     assert table[0].startswith("NAME  STATUS  PID")
     assert max(map(len, table)) <= 60
     assert re.search(r"^status +idle$", on_screen("status", "demo", NO_COLOR="1")[1], re.MULTILINE)
+    assert re.search(r"^created_at +\d+ s ago, \d{4}-", on_screen("status", "demo", NO_COLOR="1")[1], re.MULTILINE)
     assert json.loads(COLOR.sub("", on_screen("list", "--json")[1]))["kernels"][0]["name"] == "demo"
+
+
+def test_doctor_breaks_a_failure_between_words(home: Path) -> None:
+    shown = on_screen("doctor", width=50, NO_COLOR="1", KERNELBOX_STORE_BACKEND="paper")[1]
+    assert "✗ settings: KERNELBOX_STORE_BACKEND cannot be\n  'paper': use one of file, memory\n" in shown
 
 
 def test_code_is_not_read_from_the_keyboard_by_accident(home: Path) -> None:

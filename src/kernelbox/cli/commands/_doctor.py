@@ -310,10 +310,22 @@ def _print(checks: list[Check]) -> None:
         line = f"{check.name}: {escape(check.found, keep=_NEWLINE)}"
         if check.verdict == "ok" and not unused and len(line) > width - 2:
             line = line[: width - 3] + "…"
-        print(f"{paint(sign, color, sys.stdout)} {line}")
+        print(f"{paint(sign, color, sys.stdout)} {_wrap(line, width - 2)}")
         if check.fix:
             print(f"  → {check.fix}")
     found = [check.verdict for check in checks]
     failed, warnings = found.count("failed"), found.count("warning")
     verdict = f"Not ready: {failed} of {len(found)} checks failed." if failed else "Ready: kernels run here."
     print(f"{verdict} Warnings: {warnings}." if warnings else verdict)
+
+
+def _wrap(text: str, width: int) -> str:
+    """Breaks lines between words, and puts each below the first."""
+    import textwrap
+
+    lines = [
+        part
+        for line in text.splitlines()
+        for part in textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
+    ]
+    return "\n  ".join(lines)

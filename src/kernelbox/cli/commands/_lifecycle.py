@@ -56,7 +56,13 @@ def create(options: Namespace) -> int:
             requirements=options.packages,
             progress=say,
         )
-    return _print(options, record.to_dict(), f"opened {record.name!r} in {kernels().config.home}")
+    if options.pretty:
+        from kernelbox.cli.terminal._pretty import say_opened
+
+        print(escape(say_opened(record.name)))
+    else:
+        emit(record.to_dict())
+    return 0
 
 
 def show_all(options: Namespace) -> int:

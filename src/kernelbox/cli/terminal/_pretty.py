@@ -56,10 +56,14 @@ def opening(key: str) -> Iterator[None]:
     with progress(f"starting kernel {key!r}"):
         yield
     if (record := here.find(key)) is not None and record.alive:
-        home = here.config.home
-        near = os.path.relpath(home) if home.startswith(os.getcwd() + os.sep) else home
-        shown = f"opened {key!r} in {os.path.join('.', near) if near != home else home}"
-        print(paint(escape(shown), "dim", sys.stderr), file=sys.stderr)
+        print(paint(escape(say_opened(key)), "dim", sys.stderr), file=sys.stderr)
+
+
+def say_opened(name: str) -> str:
+    """Returns where a kernel was opened, by the short path of a home below this directory."""
+    home = kernels().config.home
+    below = home.startswith(os.getcwd() + os.sep)
+    return f"opened {name!r} in {os.path.join('.', os.path.relpath(home)) if below else home}"
 
 
 def show_for_model(result: ExecutionResult) -> None:

@@ -82,6 +82,9 @@ def show_record(record: KernelRecord) -> None:
     for name, value in record.to_dict().items():
         if isinstance(value, dict) and name in ("limits", "usage"):
             value = ", ".join(f"{each} {_amount(record, each, amount)}" for each, amount in value.items())
+        if name in ("created_at", "last_used_at"):
+            since = record.age_seconds - (parse_time(value) - parse_time(record.created_at))
+            value = f"{ago(since)} ago, {value[:19].replace('T', ' ')} UTC"
         if value in (None, "", {}, [], False) or name in _INTERNAL or (name, value) == ("session_name", record.name):
             continue
         color = STATUS_COLORS[record.status] if name == "status" else ""
