@@ -20,29 +20,11 @@ _MOST_AWAY_IN_ALL = 64
 _LONGEST_SESSION = 256
 
 
-class AwayFrontEnds:
-    """The front ends of all kernels that may come back; the oldest of too many is not waited for."""
-
-    def __init__(self) -> None:
-        self._away: dict[tuple[FrontEndSessions, str], None] = {}
-
-    def __repr__(self) -> str:
-        return f"<AwayFrontEnds {len(self._away)} front ends>"
-
-    def add(self, returning: FrontEndSessions, key: str) -> None:
-        self._away[returning, key] = None
-        if len(self._away) > _MOST_AWAY_IN_ALL:
-            oldest, its_key = next(iter(self._away))
-            oldest.forget(its_key)
-
-    def remove(self, returning: FrontEndSessions, key: str) -> None:
-        self._away.pop((returning, key), None)
-
-
 class FrontEndSessions:
     """Attaches front ends to the channels of a kernel, and drops those that will not come back."""
 
-    def __init__(self, channels: FrontEndChannels, expected: AwayFrontEnds) -> None:
+    def __init__(self, channels: FrontEndChannels, expected: dict[tuple[FrontEndSessions, str], None]) -> None:
+        """`expected` are the front ends of all kernels that may come back, the first to have gone first."""
         self.channels = channels
         self._expected = expected
         self._front_ends: dict[str, ReconnectingFrontEnd] = {}
@@ -67,8 +49,12 @@ class FrontEndSessions:
             await serving
         finally:
             serving.cancel()
-            if front_end.go(socket):
-                self._expect_back(key, _AWAY if session else 0.0)
+            if not front_end.go(socket):
+                pass  # its session has another connection by now
+            elif session:
+                self._expect_back(key)
+            else:
+                self.channels.detach(self._front_ends.pop(key))
 
     def close(self) -> None:
         """Drops all of them."""
@@ -81,20 +67,20 @@ class FrontEndSessions:
             self.channels.attach(self._front_ends[key])
         elif key in self._away:
             self._away.pop(key).cancel()
-            self._expected.remove(self, key)
+            del self._expected[self, key]
         return self._front_ends[key]
 
-    def _expect_back(self, key: str, seconds: float) -> None:
-        if not seconds:
-            self.channels.detach(self._front_ends.pop(key))
-            return
-        self._away[key] = asyncio.get_running_loop().call_later(seconds, self.forget, key)
-        self._expected.add(self, key)
+    def _expect_back(self, key: str) -> None:
+        self._away[key] = asyncio.get_running_loop().call_later(_AWAY, self.forget, key)
+        self._expected[self, key] = None
         if len(self._away) > _MOST_AWAY:
             self.forget(next(iter(self._away)))
+        if len(self._expected) > _MOST_AWAY_IN_ALL:
+            oldest, its_key = next(iter(self._expected))
+            oldest.forget(its_key)
 
     def forget(self, key: str) -> None:
         """Drops a front end that is away."""
         self._away.pop(key).cancel()
-        self._expected.remove(self, key)
+        del self._expected[self, key]
         self.channels.detach(self._front_ends.pop(key))

@@ -18,7 +18,7 @@ from kernelbox.server.jobs._draining import Drained, wait_for_end
 from kernelbox.server.jobs._executions import Executions
 from kernelbox.server.jupyter._channel_options import ChannelRules, KernelAccess
 from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
-from kernelbox.server.jupyter._front_end_sessions import AwayFrontEnds, FrontEndSessions
+from kernelbox.server.jupyter._front_end_sessions import FrontEndSessions
 from kernelbox.server.jupyter._socket_front_end import SocketFrontEnd
 from kernelbox.server.jupyter._websocket_codec import codec_for
 from kernelbox.shells._asyncio_kernels import AsyncKernels
@@ -32,7 +32,7 @@ class FrontEnds:
         self._executions = executions
         self._rules = ChannelRules(options.policy, kernels.apart(), __version__, executions.admit, sentence_about)
         self._known: dict[str, FrontEndSessions] = {}
-        self._expected = AwayFrontEnds()
+        self._expected: dict[tuple[FrontEndSessions, str], None] = {}
 
     def __repr__(self) -> str:
         return f"<FrontEnds of {len(self._known)} kernels>"
@@ -93,16 +93,10 @@ class FrontEnds:
             reached = KernelAccess(
                 lambda: self._kernels.kernel(kernel_id),
                 lambda: self._kernels.interrupt(kernel_id),
-                lambda restart: self._end(kernel_id, restart),
+                lambda restart: (self._kernels.restart if restart else self._kernels.destroy)(kernel_id),
             )
             self._known[kernel_id] = FrontEndSessions(FrontEndChannels(reached, self._rules), self._expected)
         return self._known[kernel_id]
-
-    async def _end(self, kernel_id: str, restart: bool) -> None:
-        if restart:
-            await self._kernels.restart(kernel_id)
-        else:
-            await self._kernels.destroy(kernel_id)
 
     def _forget(self, kernel_id: str) -> None:
         """Drops channels that are not used. Those in which a cell still runs are checked again later."""
