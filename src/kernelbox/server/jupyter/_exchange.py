@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 from kernelbox.server.jupyter._front_end_message import Author, Channel, JupyterMessage
 from kernelbox.wire._messages import Clear, Comm, Display, Execute, Output, Started
 from kernelbox.wire._results import ErrorInfo, ExecutionResult
 from kernelbox.wire._schema import MAX_PARENT
+
+T = TypeVar("T", bool, int, str)
 
 # What a `history_request` may say besides its kind and `raw`.
 _HISTORY = ("session", "start", "stop", "n", "pattern", "unique", "output")
@@ -41,7 +43,7 @@ class Exchange:
 
     @property
     def silent(self) -> bool:
-        return _flag(self.request.content, "silent", False)
+        return _field(self.request.content, "silent", False)
 
     def begin(self) -> JupyterMessage:
         self._started = self._author.clock()
@@ -59,7 +61,7 @@ class Exchange:
                     return []  # from a Jupyter kernel, which sends its number later
                 if self.request.kind != "execute_request" or self.silent:
                     return []
-                code = _text(self.request.content, "code")
+                code = _field(self.request.content, "code", "")
                 return [self._tell("execute_input", {"code": code, "execution_count": self._count})]
             case Output():
                 return [self._tell("stream", {"name": message.name, "text": message.text})]
@@ -144,16 +146,16 @@ def read_cell(request: JupyterMessage, execution_id: str, *, approve_shell: bool
     content = request.content
     if not isinstance(content.get("code"), str):
         raise ValueError("execute_request.code must be text")  # noqa: TRY004  # of a message, not of an argument
-    silent = _flag(content, "silent", False)
+    silent = _field(content, "silent", False)
     return Execute(
         execution_id,
         content["code"],
         silent=silent,
-        store_history=_flag(content, "store_history", True) and not silent,
-        allow_stdin=_flag(content, "allow_stdin", True),
+        store_history=_field(content, "store_history", True) and not silent,
+        allow_stdin=_field(content, "allow_stdin", True),
         payloads=True,
         approve_shell=approve_shell,
-        restore_cwd=_text(request.metadata, RESTORE_CWD),
+        restore_cwd=_field(request.metadata, RESTORE_CWD, ""),
         parent=request.id[:MAX_PARENT],
     )
 
@@ -187,20 +189,20 @@ def read_query(request: JupyterMessage) -> tuple[str, dict[str, Any]]:
     content = request.content
     match request.kind:
         case "complete_request" | "inspect_request":
-            code = _text(content, "code")
-            cursor = _number(content, "cursor_pos", len(code))
+            code = _field(content, "code", "")
+            cursor = _field(content, "cursor_pos", len(code))
             args = {"code": code, "cursor_pos": len(code) if cursor < 0 else min(cursor, len(code))}
             if request.kind == "complete_request":
                 return "complete", args
-            return "inspect", {**args, "detail_level": _number(content, "detail_level", 0)}
+            return "inspect", {**args, "detail_level": _field(content, "detail_level", 0)}
         case "is_complete_request":
-            return "is_complete", {"code": _text(content, "code")}
+            return "is_complete", {"code": _field(content, "code", "")}
         case "history_request":
             args = {name: content.get(name) for name in _HISTORY}
             kind = content.get("hist_access_type", "tail")
-            return "history", {**args, "raw": _flag(content, "raw", True), "hist_access_type": kind}
+            return "history", {**args, "raw": _field(content, "raw", True), "hist_access_type": kind}
         case "comm_info_request":
-            return "comms", {"target_name": _text(content, "target_name")}
+            return "comms", {"target_name": _field(content, "target_name", "")}
     raise ValueError(f"there is no {request.kind!r:.100} here")
 
 
@@ -212,19 +214,10 @@ def read_expressions(request: JupyterMessage) -> dict[str, str]:
 
 def stops_on_error(request: JupyterMessage) -> bool:
     """Returns whether the cells that wait behind this one are not to be run if it fails."""
-    return _flag(request.content, "stop_on_error", True)
+    return _field(request.content, "stop_on_error", True)
 
 
-def _text(content: dict[str, Any], name: str) -> str:
+def _field(content: dict[str, Any], name: str, default: T) -> T:
+    """Returns a field of a message; the default if it is missing, or of another type."""
     value = content.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def _number(content: dict[str, Any], name: str, default: int) -> int:
-    value = content.get(name)
-    return value if type(value) is int else default
-
-
-def _flag(content: dict[str, Any], name: str, default: bool) -> bool:
-    value = content.get(name)
-    return value if isinstance(value, bool) else default
+    return value if type(value) is type(default) else default
