@@ -10,7 +10,7 @@ from collections.abc import Callable
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kernelbox.server.jupyter._front_end_message import BadMessage, JupyterMessage
-from kernelbox.server.jupyter._websocket_codec import FrameCodec
+from kernelbox.server.jupyter._websocket_codec import CodecV1, PlainCodec
 
 # Bytes that wait for a front end that reads slowly. With more, the cell that writes them waits too.
 _MOST_UNREAD = 16 * 1024 * 1024
@@ -35,7 +35,7 @@ _NOT_READ = 1008
 class SocketFrontEnd:
     """Sends and receives over one WebSocket."""
 
-    def __init__(self, websocket: WebSocket, codec: FrameCodec, *, patience: float = PATIENCE) -> None:
+    def __init__(self, websocket: WebSocket, codec: CodecV1 | PlainCodec, *, patience: float = PATIENCE) -> None:
         self._websocket = websocket
         self._codec = codec
         self._patience = patience

@@ -9,21 +9,10 @@ from __future__ import annotations
 
 import struct
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from kernelbox.server.jupyter._front_end_message import BadMessage, JupyterMessage
 from kernelbox.wire._json import dump, load
-
-
-class FrameCodec(Protocol):
-    """One of the two forms."""
-
-    def encode(self, message: JupyterMessage) -> str | bytes: ...
-
-    def decode(self, frame: str | bytes) -> JupyterMessage:
-        """Raises BadMessage for a frame that is not a message."""
-        ...
-
 
 V1 = "v1.kernel.websocket.jupyter.org"
 
@@ -31,7 +20,7 @@ V1 = "v1.kernel.websocket.jupyter.org"
 _MOST_PARTS = 10_100
 
 
-def codec_for(subprotocols: list[str]) -> tuple[str | None, FrameCodec]:
+def codec_for(subprotocols: list[str]) -> tuple[str | None, CodecV1 | PlainCodec]:
     """Returns the subprotocol to accept of those that a front end offers, and its form."""
     return (V1, CodecV1()) if V1 in subprotocols else (None, PlainCodec())
 
@@ -41,10 +30,7 @@ class CodecV1:
 
     def encode(self, message: JupyterMessage) -> bytes:
         parts = [message.channel.encode(), *map(dump, _json_parts(message)), *message.buffers]
-        offsets = [8 * (len(parts) + 2)]
-        for part in parts:
-            offsets.append(offsets[-1] + len(part))
-        return b"".join([struct.pack(f"<{len(offsets) + 1}Q", len(offsets), *offsets), *parts])
+        return _join(parts, "<Q")
 
     def decode(self, frame: str | bytes) -> JupyterMessage:
         if isinstance(frame, str):
@@ -65,11 +51,7 @@ class PlainCodec:
         whole |= {"msg_id": message.id, "msg_type": message.kind, "channel": message.channel, "buffers": []}
         if not message.buffers:
             return dump(whole).decode()
-        parts = [dump(whole), *message.buffers]
-        offsets = [4 * (len(parts) + 1)]
-        for part in parts[:-1]:
-            offsets.append(offsets[-1] + len(part))
-        return b"".join([struct.pack(f"!{len(offsets) + 1}I", len(offsets), *offsets), *parts])
+        return _join([dump(whole), *message.buffers], "!I")
 
     def decode(self, frame: str | bytes) -> JupyterMessage:
         if isinstance(frame, str):
@@ -83,11 +65,20 @@ class PlainCodec:
         return JupyterMessage.read(whole.get("channel", "shell"), parts, tuple(buffers))
 
 
-def _split(frame: bytes, form: str) -> list[bytes]:
-    """Returns the parts of a frame that begins with the number of its offsets, and the offsets.
+def _join(parts: list[bytes], form: str) -> bytes:
+    """Returns a frame that begins with the number of its offsets, and the offsets.
 
     The last offset of v1 is the end of the last part; the older form leaves that to the frame.
     """
+    count = len(parts) + (form[0] == "<")
+    offsets = [struct.calcsize(form) * (count + 1)]
+    for part in parts[: count - 1]:
+        offsets.append(offsets[-1] + len(part))
+    return b"".join([struct.pack(f"{form[0]}{count + 1}{form[1]}", count, *offsets), *parts])
+
+
+def _split(frame: bytes, form: str) -> list[bytes]:
+    """Returns the parts of a frame."""
     number = struct.Struct(form)
     if len(frame) < number.size:
         raise BadMessage("a frame without offsets")
