@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from kernelbox.core._cell_options import CellOptions
-from kernelbox.core._kernel_handle import KernelHandle
-from kernelbox.server.jupyter._channel_options import ChannelRules, FrontEnd
+from kernelbox.server.jupyter._channel_options import FrontEnd
 from kernelbox.server.jupyter._exchange import Exchange
 from kernelbox.server.jupyter._front_end_message import JupyterMessage
 from kernelbox.server.jupyter._other_clients import OtherClients
 from kernelbox.shells._asyncio_cell import AsyncCell, InputRequest
-from kernelbox.shells._asyncio_watch import Lent
-from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Execute, Output, Payload, Started
+from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Output, Payload, Started
 from kernelbox.wire._results import ExecutionResult
 
-_NO_APPROVALS = "no one can be asked: Jupyter's front ends have no approvals, and the policy does not allow it"
 _GONE = "input() cannot be answered: the front end has gone away"
-
-
-# Front ends have no approvals, and take all that a cell says as it comes.
-_OPTIONS = CellOptions(shell="accept", asking="reject", unasked=_NO_APPROVALS, raw=True)
 
 
 class FrontEndCell:
@@ -37,22 +28,6 @@ class FrontEndCell:
         self._others = others
         self.payload: list[dict[str, Any]] = []  # what the front end is to do when the cell has ended
         self._questions: dict[str, InputRequest] = {}  # by the id of the message that put it to the front end
-
-    @classmethod
-    async def begin(
-        cls,
-        place: KernelHandle | Lent,
-        request: Execute,
-        front_end: FrontEnd,
-        exchange: Exchange,
-        others: OtherClients,
-        rules: ChannelRules,
-    ) -> FrontEndCell:
-        """Sends a cell to a kernel, on a connection that was lent if there is one."""
-        kernel, lent = (place.kernel, place) if isinstance(place, Lent) else (place, None)
-        options = dataclasses.replace(_OPTIONS, policy=rules.policy)
-        cell = await rules.kernels.begin(kernel, request, options, lent=lent)
-        return cls(cell, front_end, exchange, others)
 
     def __repr__(self) -> str:
         return f"<FrontEndCell {self._cell!r}>"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
 from kernelbox.base._errors import KernelBoxError, KernelDied, KernelNotFound
-from kernelbox.core._kernel_handle import KernelHandle
+from kernelbox.core._cell_options import CellOptions
 from kernelbox.host._engines import engine_named
 from kernelbox.host.engines._kernelspecs import language_of
 from kernelbox.server.jupyter._channel_options import ChannelRules, FrontEnd, KernelAccess
@@ -32,7 +33,7 @@ from kernelbox.server.jupyter._other_clients import OtherClients
 from kernelbox.server.jupyter._request_line import RequestLine
 from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.shells._asyncio_run import query
-from kernelbox.shells._asyncio_watch import Ended, KernelWatch, Lent, Missed, Restarted
+from kernelbox.shells._asyncio_watch import Ended, KernelWatch, Missed, Restarted
 from kernelbox.shells._asyncio_workplace import note_nothing
 from kernelbox.wire._messages import Execute, Output
 from kernelbox.wire._results import ExecutionResult
@@ -51,7 +52,11 @@ _INFO_PATIENCE = 2.0
 _STOP_PATIENCE = 5.0
 
 _ROLL_BACK = "roll it back to its last checkpoint, or restart it, which drops its checkpoints"
+_NO_APPROVALS = "no one can be asked: Jupyter's front ends have no approvals, and the policy does not allow it"
 _MISSED = "the connection to the kernel was lost for a moment; what it said meanwhile is missing here"
+
+# Front ends have no approvals, and take all that a cell says as it comes.
+_OPTIONS = CellOptions(shell="accept", asking="reject", unasked=_NO_APPROVALS, raw=True)
 
 # What is not held up by a cell, whichever channel it comes on, and what waits for its turn among the cells.
 _CONTROL = ("interrupt_request", "shutdown_request", "debug_request")
@@ -281,9 +286,20 @@ class FrontEndChannels:
         self, front_end: FrontEnd, exchange: Exchange, request: Execute
     ) -> tuple[ExecutionResult, list[dict[str, Any]]]:
         """Runs a cell; returns its result, and what its front end should do then."""
-        place = await self._watch.take() or await self._reached.find()
-        with self._noted(place, request) as note:
-            cell = await FrontEndCell.begin(place, request, front_end, exchange, self._others, self._rules)
+        lent = await self._watch.take()
+        kernel = await self._reached.find() if lent is None else lent.kernel
+        # Messages for comms do not count as cells: a widget that is moved sends hundreds.
+        noted = note_nothing if request.language == "comm" else self._rules.noted
+        try:
+            place = noted(kernel.record, request.language)
+        except KernelBoxError:
+            if lent is not None:
+                lent.give_back()
+            raise
+        with place as note:
+            options = dataclasses.replace(_OPTIONS, policy=self._rules.policy)
+            begun = await self._rules.kernels.begin(kernel, request, options, lent=lent)
+            cell = FrontEndCell(begun, front_end, exchange, self._others)
             await self._follow_cell(cell, exchange, request)
             note(cell.result)
         result = cell.result
@@ -292,20 +308,6 @@ class FrontEndChannels:
                 await self._broadcast(message)
         self._death_told |= result.ending == "died"
         return result, cell.payload
-
-    @contextlib.contextmanager
-    def _noted(self, place: KernelHandle | Lent, request: Execute) -> Iterator[Callable[[ExecutionResult], None]]:
-        """Counts a cell. Messages for comms do not count: a widget that is moved sends hundreds."""
-        noted = note_nothing if request.language == "comm" else self._rules.noted
-        kernel = place.kernel if isinstance(place, Lent) else place
-        with contextlib.ExitStack() as ending:
-            try:
-                note = ending.enter_context(noted(kernel.record, request.language))
-            except KernelBoxError:
-                if isinstance(place, Lent):
-                    place.give_back()
-                raise
-            yield note
 
     async def _follow_cell(self, cell: FrontEndCell, exchange: Exchange, request: Execute) -> None:
         """Tells all front ends what a cell says until it has ended."""
