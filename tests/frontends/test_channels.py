@@ -524,7 +524,7 @@ def channels_to(interrupt: Callable[[], Awaitable[object]] = never) -> FrontEndC
     """Returns channels to a kernel of which there is no more than this."""
     here = kernels()
     reached = AsyncKernels(here, KernelOptions(), Toolbox(here.config), advice="")
-    return FrontEndChannels(KernelAccess(never, interrupt, never), ChannelRules(ApprovalPolicy(), reached, ""))
+    return FrontEndChannels(KernelAccess(never, interrupt, never), ChannelRules(ApprovalPolicy(), reached))
 
 
 def test_requests_that_take_no_time_are_served_in_steps_between_which_others_are() -> None:

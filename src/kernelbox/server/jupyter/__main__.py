@@ -7,7 +7,6 @@ import asyncio
 import os
 import sys
 
-from kernelbox import __version__
 from kernelbox.api._configured import kernels
 from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import KernelBoxError
@@ -52,13 +51,10 @@ async def run(connection_file: str, name: str | None) -> None:
             await reached.restart(record.kernel_id)
         asyncio.get_running_loop().call_later(_LAST_REPLY, asked_to_end.set)
 
-    rules = ChannelRules(ApprovalPolicy(), reached, __version__)
-    channels = FrontEndChannels(
-        KernelAccess(
-            lambda: reached.kernel(record.kernel_id), lambda: reached.interrupt(record.kernel_id), end, see_life
-        ),
-        rules,
+    access = KernelAccess(
+        lambda: reached.kernel(record.kernel_id), lambda: reached.interrupt(record.kernel_id), end, see_life
     )
+    channels = FrontEndChannels(access, ChannelRules(ApprovalPolicy(), reached))
     sockets = Sockets(file)
     serving = asyncio.ensure_future(sockets.serve(channels))
     try:

@@ -45,7 +45,6 @@ class ChannelRules:
 
     policy: ApprovalPolicy
     kernels: AsyncKernels
-    version: str
     # Holds a place for a cell in a kernel, or raises why there is none; the function takes the result.
     noted: Noted = note_nothing
     # Returns the sentence about a failure for a front end.

@@ -257,17 +257,16 @@ class FrontEndChannels:
 
     async def _describe_kernel(self) -> dict[str, Any]:
         """Returns what the kernel says about itself; a kernel that is gone is described as one of kernelbox's own."""
-        version = self._rules.version
         try:
             kernel = await self._reached.find()
         except KernelBoxError:
-            return kernel_info(version)
+            return kernel_info()
         if not engine_named(kernel.record.engine).describes_itself:
-            return kernel_info(version)
+            return kernel_info()
         try:
             said = await query(kernel, "kernel_info", {}, timeout=_INFO_PATIENCE)
         except (KernelBoxError, TimeoutError):  # it is dead, or busy
-            return kernel_info(version, await in_thread(language_of, kernel.record.kernel_type))
+            return kernel_info(await in_thread(language_of, kernel.record.kernel_type))
         return {**said, **NO_DEBUGGER}
 
     async def _run_cell(self, front_end: FrontEnd, exchange: Exchange) -> JupyterMessage:

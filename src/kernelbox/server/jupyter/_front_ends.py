@@ -11,7 +11,6 @@ import contextlib
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from kernelbox import __version__
 from kernelbox.server._service_options import ServiceOptions
 from kernelbox.server.http._failures import sentence_about
 from kernelbox.server.jobs._draining import Drained, wait_for_end
@@ -30,7 +29,7 @@ class FrontEnds:
     def __init__(self, kernels: AsyncKernels, options: ServiceOptions, executions: Executions) -> None:
         self._kernels = kernels
         self._executions = executions
-        self._rules = ChannelRules(options.policy, kernels.apart(), __version__, executions.admit, sentence_about)
+        self._rules = ChannelRules(options.policy, kernels.apart(), executions.admit, sentence_about)
         self._known: dict[str, FrontEndSessions] = {}
         self._expected: dict[tuple[FrontEndSessions, str], None] = {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from kernelbox import __version__
 from kernelbox.server.jupyter._front_end_message import PROTOCOL_VERSION
 
 # What our kernels are called among the kernelspecs, and in a launcher.
@@ -35,19 +36,16 @@ _PYTHON_INFO: dict[str, Any] = {
 }
 
 
-def _describe(language: str) -> dict[str, Any]:
-    return {"name": language, "version": "", "mimetype": "text/plain", "file_extension": ".txt"}
-
-
-def kernel_info(version: str, language: str = "python") -> dict[str, Any]:
-    """Returns the content of `kernel_info_reply`; `version` is ours. Of another language only the name is known."""
+def kernel_info(language: str = "python") -> dict[str, Any]:
+    """Returns the content of `kernel_info_reply`. Of another language only the name is known."""
+    other = {"name": language, "version": "", "mimetype": "text/plain", "file_extension": ".txt"}
     return {
         "status": "ok",
         "protocol_version": PROTOCOL_VERSION,
         "implementation": "kernelbox",
-        "implementation_version": version,
-        "language_info": _PYTHON_INFO if language == "python" else _describe(language),
-        "banner": f"kernelbox {version}, {f'Python {_PYTHON}' if language == 'python' else language}",
+        "implementation_version": __version__,
+        "language_info": _PYTHON_INFO if language == "python" else other,
+        "banner": f"kernelbox {__version__}, {f'Python {_PYTHON}' if language == 'python' else language}",
         "help_links": [],
         **NO_DEBUGGER,
     }
