@@ -7,7 +7,8 @@ import sys
 import time
 
 from kernelbox.api._configured import kernels
-from kernelbox.cli.terminal._output import emit
+from kernelbox.base._limits import show_amount
+from kernelbox.cli.terminal._output import answer, emit
 from kernelbox.cli.terminal._tables import ago, print_table
 from kernelbox.core._executor_values import read_variables
 from kernelbox.core._kernel_data import Files
@@ -16,52 +17,41 @@ from kernelbox.host.store._record import parse_time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Sequence
+    from typing import Any
 
     from kernelbox.core._kernel_handle import KernelHandle
 
+    Row = tuple[str, ...]
+
 # Seconds that a kernel has to answer. It answers after the cell that is running.
 _PATIENCE = 10.0
-
-_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def variables(options: Namespace) -> int:
     """Shows what lives in a kernel."""
     kernel = _find(options)
     found = read_variables(kernel.name, kernel.query("variables", {}, patience=_PATIENCE))
-    if not options.pretty:
-        emit({"variables": [{name: getattr(each, name) for name in each.__match_args__} for each in found]})
-    elif not found:
-        print(f"kernel {kernel.name!r} has no variables")
-    else:
-        rows = [(each.name, each.type, show_size(each.size), first_line(each.preview)) for each in found]
-        print_table(("NAME", "TYPE", "SIZE", "VALUE"), rows, right=(2,))
-    return 0
+    rows = [(each.name, each.type, show_size(each.size), first_line(each.preview)) for each in found]
+    return _show(options, kernel, "variables", found, ("NAME", "TYPE", "SIZE", "VALUE"), rows, right=2)
 
 
 def history(options: Namespace) -> int:
     """Shows the cells that a kernel has run."""
-    kernel = _find(options)
+    kernel, now = _find(options), time.time()
     cells = kernel.history(options.last)
-    if not options.pretty:
-        emit({"cells": [{name: getattr(each, name) for name in each.__match_args__} for each in cells]})
-    elif not cells:
-        print(f"kernel {kernel.name!r} has run nothing")
-    else:
-        now = time.time()
-        rows: list[tuple[str, ...]] = []
-        for cell in cells:
-            when = f"{ago(now - parse_time(cell.began_at))} ago" if cell.began_at else "-"
-            rows.append((str(cell.execution_count or "-"), cell.status, when, first_line(cell.code)))
-            if cell.lost:
-                rows.append(("", "", "", f"└ the variables were lost: {cell.lost}"))
-        print_table(("CELL", "STATUS", "WHEN", "CODE"), rows, right=(0,))
-    return 0
+    rows: list[tuple[str, ...]] = []
+    for cell in cells:
+        when = f"{ago(now - parse_time(cell.began_at))} ago" if cell.began_at else "-"
+        rows.append((str(cell.execution_count or "-"), cell.status, when, first_line(cell.code)))
+        if cell.lost:
+            rows.append(("", "", "", f"└ the variables were lost: {cell.lost}"))
+    return _show(options, kernel, "cells", cells, ("CELL", "STATUS", "WHEN", "CODE"), rows, right=0)
 
 
 def files(options: Namespace) -> int:
     """Lists, reads or writes files as a kernel sees them."""
-    kernel = _find(options)
+    kernel, now = _find(options), time.time()
     there = Files(lambda: kernel)
     if options.read is not None:
         for piece in there.stream(options.read):
@@ -70,36 +60,31 @@ def files(options: Namespace) -> int:
         return 0
     if options.write is not None:
         written = there.write(options.write, sys.stdin.buffer)
-        if options.pretty:
-            print(f"wrote {show_size(written)}")
-        else:
-            emit({"written": written})
-        return 0
+        return answer(options, {"written": written}, f"wrote {show_size(written)}")
     found = there.list(options.path or ".")
+    rows = []
+    for each in found:
+        name, size = (f"{each.name}{os.sep}", "-") if each.is_dir else (each.name, show_size(each.size))
+        rows.append((name, size, f"{ago(now - each.modified)} ago"))
+    return _show(options, kernel, "files", found, ("NAME", "SIZE", "CHANGED"), rows, right=1)
+
+
+def _show(
+    options: Namespace, kernel: KernelHandle, what: str, found: list[Any], head: Row, rows: Sequence[Row], *, right: int
+) -> int:
+    """Shows values with all their fields as a document, or as a table in which one column has numbers."""
     if not options.pretty:
-        emit({"files": [{name: getattr(each, name) for name in each.__match_args__} for each in found]})
-    elif not found:
-        print("there are no files")
+        emit({what: [{name: getattr(each, name) for name in each.__match_args__} for each in found]})
+    elif rows:
+        print_table(head, rows, right=(right,))
     else:
-        now = time.time()
-        rows = [
-            (
-                each.name + (os.sep if each.is_dir else ""),
-                "-" if each.is_dir else show_size(each.size),
-                f"{ago(now - each.modified)} ago",
-            )
-            for each in found
-        ]
-        print_table(("NAME", "SIZE", "CHANGED"), rows, right=(1,))
+        print(f"kernel {kernel.name!r} has no {what}")
     return 0
 
 
 def show_size(size: float) -> str:
     """Returns a number of bytes with a unit."""
-    unit = 0
-    while size >= 1000 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.0f} B" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
+    return show_amount("memory", size, like=1000)
 
 
 def first_line(text: str) -> str:
