@@ -12,7 +12,7 @@ from kernelbox.api._kernel import Kernel
 from kernelbox.base._errors import InvalidInput, KernelBoxError, KernelNotFound
 from kernelbox.base._limits import parse_limits
 from kernelbox.base._text import escape
-from kernelbox.cli.terminal._output import emit, say
+from kernelbox.cli.terminal._output import answer, emit, say
 from kernelbox.core._every_kernel import list_all
 from kernelbox.core._options import choose_sandbox
 from kernelbox.host.engines._limiting import measured
@@ -56,13 +56,9 @@ def create(options: Namespace) -> int:
             requirements=options.packages,
             progress=say,
         )
-    if options.pretty:
-        from kernelbox.cli.terminal._pretty import say_opened
+    from kernelbox.cli.terminal._pretty import say_opened
 
-        print(escape(say_opened(record.name)))
-    else:
-        emit(record.to_dict())
-    return 0
+    return answer(options, record.to_dict(), say_opened(record.name))
 
 
 def show_all(options: Namespace) -> int:
@@ -128,8 +124,7 @@ def interrupt(options: Namespace) -> int:
         return stopped
 
     done, failed = _each(options.names, interrupt_one)
-    if not options.pretty:
-        emit({"interrupted": _answer(options.names, done)})
+    answer(options, {"interrupted": _by_name(options.names, done)}, "")
     return 1 if failed else 0
 
 
@@ -140,9 +135,8 @@ def restart(options: Namespace) -> int:
         return record
 
     done, failed = _each(options.names, restart_one)
-    if not options.pretty:
-        records = [record.to_dict() for record in done.values()]
-        emit(records[0] if len(options.names) == 1 else {"kernels": records})
+    records = [record.to_dict() for record in done.values()]
+    answer(options, records[0] if len(options.names) == 1 else {"kernels": records}, "")
     return 1 if failed else 0
 
 
@@ -160,8 +154,7 @@ def destroy(options: Namespace) -> int:
         return True
 
     done, failed = _each(options.names, destroy_one)
-    if not options.pretty:
-        emit({"destroyed": _answer(options.names, done)})
+    answer(options, {"destroyed": _by_name(options.names, done)}, "")
     return 0 if not failed and all(done.values()) else 1
 
 
@@ -180,7 +173,7 @@ def _each(names: list[str], act: Callable[[str], Done]) -> tuple[dict[str, Done]
     return done, failed
 
 
-def _answer(names: list[str], done: dict[str, bool]) -> bool | dict[str, bool]:
+def _by_name(names: list[str], done: dict[str, bool]) -> bool | dict[str, bool]:
     """Returns the answer for one kernel, or the answers for several by their names."""
     return done[names[0]] if len(names) == 1 else {name: done.get(name, False) for name in names}
 
@@ -189,7 +182,7 @@ def wipe(options: Namespace) -> int:
     names = {record.kernel_id: record.name for record in _sync.list_kernels(all_homes=options.all)}
     ended = _sync.wipe(stale=options.stale, all_homes=options.all)
     text = "\n".join(f"destroyed {names.get(kernel_id, kernel_id)!r}" for kernel_id in ended)
-    return _print(options, {"destroyed": ended}, text or "there was nothing to destroy")
+    return answer(options, {"destroyed": ended}, text or "there was nothing to destroy")
 
 
 def logs(options: Namespace) -> int:
@@ -203,13 +196,13 @@ def logs(options: Namespace) -> int:
         else:
             with store.enter(_sync.status(options.names[0]).kernel_id) as place:
                 found = [_read_log(place, LOG, options.lines)]
-    return _print(options, {"logs": found}, "\n".join(log["text"].rstrip("\n") for log in found))
+    return answer(options, {"logs": found}, "\n".join(log["text"].rstrip("\n") for log in found))
 
 
 def version(options: Namespace) -> int:
     python = ".".join(map(str, sys.version_info[:3]))
     data = {"kernelbox": __version__, "python": python, "platform": sys.platform, "executable": sys.executable}
-    return _print(options, data, f"kernelbox {__version__} on Python {python}")
+    return answer(options, data, f"kernelbox {__version__} on Python {python}")
 
 
 def _progress(options: Namespace, what: str) -> AbstractContextManager[None]:
@@ -218,15 +211,6 @@ def _progress(options: Namespace, what: str) -> AbstractContextManager[None]:
     from kernelbox.cli.terminal._pretty import progress
 
     return progress(what)
-
-
-def _print(options: Namespace, data: object, text: str) -> int:
-    if options.pretty:
-        if text:
-            print(escape(text, keep="\n\t"))
-    else:
-        emit(data)
-    return 0
 
 
 def _read_log(place: Place, name: str, lines: int) -> dict[str, str]:

@@ -6,7 +6,7 @@ from kernelbox.api import _copies, _sync
 from kernelbox.api._configured import kernels
 from kernelbox.base._limits import show_amount
 from kernelbox.base._text import escape
-from kernelbox.cli.terminal._output import FAILED, emit, say
+from kernelbox.cli.terminal._output import FAILED, answer, say
 from kernelbox.core._time_travel import choose_number
 from kernelbox.core._time_travel import drop as end_checkpoint
 from kernelbox.host._engines import engine_named
@@ -27,14 +27,14 @@ _DECIMAL = 1000
 def branch(options: Namespace) -> int:
     made = _copies.branch(_find(options), names=options.to, reseed=not options.same_random, timeout=options.timeout)
     data = {"branches": [record.to_dict() for record in made]}
-    return _print(options, data, "\n".join(_line_of(record) for record in made))
+    return answer(options, data, "\n".join(_line_of(record) for record in made))
 
 
 def checkpoint(options: Namespace) -> int:
     made = _copies.checkpoint(_find(options), options.label, timeout=options.timeout)
     if made.evicted:
         say(f"dropped {_count('checkpoint', made.evicted)}: there were too many of them, too old or too large")
-    return _print(options, made.to_dict(), _describe(made))
+    return answer(options, made.to_dict(), _describe(made))
 
 
 def checkpoints(options: Namespace) -> int:
@@ -42,14 +42,14 @@ def checkpoints(options: Namespace) -> int:
     if found and found[-1].evicted:
         say(f"dropped {_count('checkpoint', found[-1].evicted)}: there were too many of them, too old or too large")
     text = "\n".join(map(_describe, found)) or "there are no checkpoints"
-    return _print(options, {"checkpoints": [each.to_dict() for each in found]}, text)
+    return answer(options, {"checkpoints": [each.to_dict() for each in found]}, text)
 
 
 def rollback(options: Namespace) -> int:
     record = _copies.rollback(_find(options), None if options.to is None else _number_or_label(options.to))
     lost = _count("execution", record.lost_executions) if record.lost_executions else "nothing"
     say(f"rolled {record.name!r} back to checkpoint {record.restored_from}; lost: {lost}")
-    return _print(options, record.to_dict(), _line_of(record))
+    return answer(options, record.to_dict(), _line_of(record))
 
 
 def drop(options: Namespace) -> int:
@@ -58,13 +58,13 @@ def drop(options: Namespace) -> int:
     dropped = number is not None and end_checkpoint(here, record.kernel_id, number)
     if not dropped:
         say(f"kernel {record.name!r} has no checkpoint {options.checkpoint!r}")
-    _print(options, {"dropped": dropped}, f"dropped checkpoint {number}" if dropped else "")
+    answer(options, {"dropped": dropped}, f"dropped checkpoint {number}" if dropped else "")
     return 0 if dropped else FAILED
 
 
 def promote(options: Namespace) -> int:
     record = _copies.promote(_find(options), timeout=options.timeout)
-    return _print(options, record.to_dict(), _line_of(record))
+    return answer(options, record.to_dict(), _line_of(record))
 
 
 def show_tree(options: Namespace, records: Sequence[KernelRecord]) -> int:
@@ -81,7 +81,7 @@ def show_tree(options: Namespace, records: Sequence[KernelRecord]) -> int:
     roots = below.get(None, [])
     data = {"kernels": [_as_tree(record, below, frozen) for record in roots]}
     lines = [line for record in roots for line in _draw(record, below, frozen)]
-    return _print(options, data, "\n".join(lines) or "there are no kernels")
+    return answer(options, data, "\n".join(lines) or "there are no kernels")
 
 
 def _as_tree(
@@ -130,11 +130,3 @@ def _line_of(record: KernelRecord) -> str:
 
 def _count(what: str, numbers: list[int]) -> str:
     return f"{what}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
-
-
-def _print(options: Namespace, data: object, text: str) -> int:
-    if not options.pretty:
-        emit(data)
-    elif text:
-        print(text)
-    return 0

@@ -10,6 +10,10 @@ from kernelbox.base._text import escape
 from kernelbox.base._unique_objects import fill_standard_descriptors
 from kernelbox.wire._json import encode_json
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+
 # Exit statuses; docs/cli.md explains them.
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 
@@ -18,6 +22,15 @@ def emit(data: object, *, indent: int | None = 2) -> None:
     """Prints a document at once; without an indent, as one line."""
     sys.stdout.write(lay_out(data, indent) + "\n")
     sys.stdout.flush()
+
+
+def answer(options: Namespace, data: object, text: str) -> int:
+    """Prints an answer, as text for people if they asked for it; returns the exit status of a success."""
+    if not options.pretty:
+        emit(data)
+    elif text:
+        print(escape(text, keep="\n\t"))
+    return 0
 
 
 def lay_out(data: object, indent: int | None = 2) -> str:
