@@ -57,6 +57,12 @@ def test_a_repr_has_fewer_than_200_characters(text: str) -> None:
         assert result.status in repr(result)
 
 
+def test_a_repr_counts_the_images() -> None:
+    shown = [repr(ExecutionResult("success", text="a", images=["a.png", "b.png"][:count])) for count in range(3)]
+    ends = ["'a' 0 ms>", "'a' 1 image 0 ms>", "'a' 2 images 0 ms>"]
+    assert [text.removeprefix("<ExecutionResult success ") for text in shown] == ends
+
+
 def test_str_is_the_text_and_says_if_there_is_none() -> None:
     assert str(ExecutionResult("success", text="4")) == "4"
     assert str(ExecutionResult("success")) == str(CodeExecutionResult(None, [])) == "(no output)"
