@@ -18,10 +18,10 @@ from typing import Any
 import httpx2
 import pytest
 from tests.support.bounded import BEGUN, run
-from tests.support.cells import DEADLINE, is_running, wait_for_end
+from tests.support.cells import DEADLINE, eventually, is_running, wait_for_end
 from tests.support.homes import new_home
 
-from kernelbox import InvalidInput, list_kernels
+from kernelbox import InvalidInput, checkpoint, list_kernels, rollback
 from kernelbox.gateway import ExecutionError, ExecutionResult, KernelClient, KernelGateway
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -80,6 +80,38 @@ async def connected(tmp_path: Path, **options: Any) -> AsyncIterator[tuple[Kerne
     async with KernelGateway(port=0, working_dir=tmp_path, **options) as gateway:
         async with KernelClient(port=gateway.port, images_dir=tmp_path / "images") as client:
             yield gateway, client
+
+
+@pytest.mark.parametrize(
+    ("code", "ending", "told"),
+    [
+        ("import os; os._exit(3)", "died", "status 3; the kernel was restored from checkpoint 1; execution 2 is lost"),
+        ("begun.touch(); time.sleep(1000)", "rolled back", "while the cell ran, the kernel was rolled back"),
+    ],
+)
+def test_a_client_learns_that_its_kernel_was_set_back_to_a_checkpoint(
+    tmp_path: Path, code: str, ending: str, told: str
+) -> None:
+    async def main() -> None:
+        async with connected(tmp_path) as (_, client):
+            (kernel,) = list_kernels()
+            await client.execute("import pathlib, time; x, begun = 1, pathlib.Path('begun')")
+            await asyncio.to_thread(checkpoint, kernel)
+            running = asyncio.ensure_future(client.execute(code))
+            if ending == "rolled back":
+                await asyncio.to_thread(eventually, (tmp_path / "begun").exists)
+                await asyncio.to_thread(rollback, kernel)
+            with pytest.raises(ExecutionError, match=told) as caught:
+                await running
+            result = caught.value.result
+            assert result is not None
+            assert (caught.value.state, result.ending) == ("rolled back", ending)
+            assert (result.restored_from, result.lost_executions) == (1, [2])
+            assert "reset()" not in str(caught.value)
+            assert "variables are lost" not in str(caught.value)
+            assert (await client.execute("print(x)")).text == "1"
+
+    run(main)
 
 
 def test_the_signatures_are_the_documented_ones() -> None:

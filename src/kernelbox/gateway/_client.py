@@ -171,7 +171,7 @@ class KernelClient(Handle):
         if result.status == "timeout":
             raise ExecutionTimeout.of(result, images)
         if result.error is not None:
-            if result.ending == "died":
+            if result.ending == "died" and result.restored_from is None:
                 result.error.evalue += "; reset() opens a fresh one"
             raise ExecutionError.of(result, images)
         return ExecutionResult(result.text or None, images)

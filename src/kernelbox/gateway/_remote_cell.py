@@ -10,11 +10,11 @@ from kernelbox.core._executor_values import Lines
 from kernelbox.gateway._gateway_link import GatewayLink, Unreachable
 from kernelbox.host.engines.jupyter._jupyter_cell import JupyterCell
 from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage
-from kernelbox.server.jupyter._exchange import DIED, RESTORE_CWD
+from kernelbox.server.jupyter._exchange import DIED, RESTORE_CWD, SET_BACK
 from kernelbox.server.jupyter._front_end_message import JupyterMessage
 from kernelbox.wire._execution import LOST, Execution
 from kernelbox.wire._messages import Execute
-from kernelbox.wire._results import OutputItem
+from kernelbox.wire._results import OutputItem, SetBack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class RemoteCell:
         self._execution = Execution(request, timeout=seconds, now=time.monotonic())
         self._cell = JupyterCell(request)
         self._lines = Lines()
+        self._set_back: object = None  # what the gateway says about it; the cell ends with a later message
 
     @classmethod
     async def begin(
@@ -92,6 +93,9 @@ class RemoteCell:
         else:
             ours = self._cell.take_published(heard) if message.channel == "iopub" else []
         events = [event for each in ours for event in self._execution.receive(each, now=time.monotonic())]
+        self._set_back = message.metadata.get(SET_BACK, self._set_back)
+        if self.result is not None:
+            _note_set_back(self.result, self._set_back)
         return [event for event in events if isinstance(event, OutputItem)]
 
     async def _obey(self, order: Order | None) -> None:
@@ -114,3 +118,11 @@ class RemoteCell:
             self._execution.cut_off(reason, now=time.monotonic())
         else:
             self._execution.died(f"the gateway or the kernel has ended ({reason})", now=time.monotonic())
+
+
+def _note_set_back(result: ExecutionResult, told: object) -> None:
+    """Notes in a result to which checkpoint the gateway says that the kernel was set back, if to any."""
+    match told:
+        case ["died" | "rolled back" as ending, int(checkpoint), [*lost]]:
+            result.ending = ending
+            SetBack(checkpoint, [number for number in lost if isinstance(number, int)]).note_in(result)

@@ -25,6 +25,10 @@ _HISTORY = ("session", "start", "stop", "n", "pattern", "unique", "output")
 # In the metadata of the reply to a cell whose kernel died: why it did. What a cell raises can have any name.
 DIED = "kernelbox.died"
 
+# In the metadata of the reply to a cell whose kernel was set back to a checkpoint, dead or alive: the ending of the
+# cell, the number of the checkpoint, and the executions since.
+SET_BACK = "kernelbox.set_back"
+
 # In the metadata of an `execute_request`: the directory that the cell starts in and returns to.
 RESTORE_CWD = "kernelbox.restore_cwd"
 
@@ -90,12 +94,16 @@ class Exchange:
     def reply_to_cell(
         self, result: ExecutionResult, expressions: dict[str, Any], payload: list[dict[str, Any]]
     ) -> JupyterMessage:
-        """Returns the reply to an `execute_request` that has ended; its metadata say if the kernel died.
+        """Returns the reply to an `execute_request` that has ended; its metadata say what became of the kernel.
 
         A cell that ended its kernel by `exit` did not fail.
         """
         count = self._count if result.execution_count is None else result.execution_count
-        metadata = {DIED: result.error.evalue} if result.error is not None and result.ending == "died" else {}
+        metadata: dict[str, Any] = {}
+        if result.restored_from is not None:
+            metadata = {SET_BACK: [result.ending, result.restored_from, result.lost_executions]}
+        elif result.error is not None and result.ending == "died":
+            metadata = {DIED: result.error.evalue}
         if result.error is not None and not asks_to_exit(payload):
             content = {"status": "error", **result.error.to_dict(), "execution_count": count}
             return self.reply({**content, "payload": payload, "user_expressions": {}}, metadata)
