@@ -71,7 +71,7 @@ def _place(parser: Parser, options: argparse.Namespace, more: list[str]) -> None
             parser.error(f"the kernel is named twice: {named[0]!r} and {words[0]!r}")
         if not named and not words and not getattr(options, "template", False):
             parser.error("the kernel's name is missing")
-        most = 1 if "takes_one" in options else len(words)
+        most = len(words) if isinstance(options.names, list) else 1
         if not named:
             named, words = words[:most], words[most:]
         options.names = named
@@ -176,12 +176,7 @@ def _exec(parser: Parser) -> None:
     parser.add_argument(
         "--stream", action="store_true", help="print each output at once, as JSON lines; the last line is the result"
     )
-    parser.add_argument(
-        "--text", "--pretty", dest="form", action="store_const", const="text", help="print like `kernelbox run`"
-    )
-    parser.add_argument(
-        "--full", "--json", dest="form", action="store_const", const="json", help="print the whole result as JSON"
-    )
+    _forms(parser, "print like `kernelbox run`", ("--full", "--json"), "print the whole result as JSON")
 
 
 def _run(parser: Parser) -> None:
@@ -196,12 +191,7 @@ def _code(parser: Parser) -> None:
     _target(parser)
     parser.add_argument("-f", "--file", metavar="FILE", help="read the code from a file")
     parser.add_argument("--bash", action="store_true", help="the code is for bash, not Python")
-    parser.add_argument(
-        "--timeout",
-        type=seconds,
-        metavar="SECONDS",
-        help="stop the code after this long (0: KERNELBOX_EXECUTION_TIMEOUT)",
-    )
+    _seconds(parser, "stop the code after this long (0: KERNELBOX_EXECUTION_TIMEOUT)")
     parser.add_argument(
         "--output-char-limit",
         type=_characters,
@@ -223,7 +213,6 @@ def _code(parser: Parser) -> None:
 
 def _create(parser: Parser) -> None:
     parser.add_argument("names", nargs="?", metavar="NAME", help="the name to give it")
-    parser.set_defaults(takes_one=True)
     parser.add_argument("--name", help="the same, as an option")
     parser.add_argument("--cwd", metavar="DIR", help="the directory it starts in (the current one)")
     parser.add_argument("--tag", action="append", default=[], metavar="KEY=VALUE", help="a tag; may be repeated")
@@ -244,10 +233,13 @@ def _list(parser: Parser) -> None:
 
 
 def _one(parser: Parser) -> None:
-    parser.add_argument("names", nargs="?", metavar="NAME", help="the kernel's name")
-    parser.set_defaults(takes_one=True)
-    _target(parser)
+    _kernel(parser)
     _pretty(parser)
+
+
+def _kernel(parser: Parser) -> None:
+    parser.add_argument("names", nargs="?", metavar="NAME", help="the kernel's name")
+    _target(parser)
 
 
 def _some(parser: Parser) -> None:
@@ -279,18 +271,11 @@ def _history(parser: Parser) -> None:
 def _files(parser: Parser) -> None:
     parser.add_argument("names", nargs="?", metavar="NAME", help="the kernel's name")
     parser.add_argument("path", nargs="?", metavar="DIR", help="the directory to list (the kernel's own)")
-    parser.set_defaults(takes_one=True)
     _target(parser)
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--read", metavar="FILE", help="print a file to stdout, as it is")
     action.add_argument("--write", metavar="FILE", help="write stdin to a file")
     _pretty(parser)
-
-
-def _export(parser: Parser) -> None:
-    parser.add_argument("names", nargs="?", metavar="NAME", help="the kernel's name")
-    parser.set_defaults(takes_one=True)
-    _target(parser)
 
 
 def _console(parser: Parser) -> None:
@@ -326,16 +311,54 @@ def _tour(parser: Parser) -> None:
     parser.add_argument("--no-pauses", action="store_true", help="do not wait for a key after each step")
 
 
-def _copying(add: str) -> Callable[[Parser], None]:
-    """Returns what adds the options of a command about copies."""
+def _branch(parser: Parser) -> None:
+    _one(parser)
+    _word(parser, "to", "BRANCH", "the name of a branch; several may be given", nargs="*", needed="branch's name")
+    parser.add_argument(
+        "--to", action="append", default=[], metavar="BRANCH", help="the same, as an option; may be repeated"
+    )
+    parser.add_argument(
+        "--same-random", action="store_true", help="keep the state of random numbers, which begin anew otherwise"
+    )
+    _patience(parser)
 
-    def build(parser: Parser) -> None:
-        from kernelbox.cli import _parser_time_travel  # only these commands need it
 
-        _one(parser)
-        getattr(_parser_time_travel, add)(parser)
+def _checkpoint(parser: Parser) -> None:
+    _one(parser)
+    _word(parser, "label", "LABEL", "what to call it; it always has a number")
+    parser.add_argument("--label", help="the same, as an option")
+    _patience(parser)
 
-    return build
+
+def _rollback(parser: Parser) -> None:
+    _one(parser)
+    _word(parser, "to", "CHECKPOINT", "its number or label (the last one)")
+    parser.add_argument("--to", metavar="CHECKPOINT", help="the same, as an option")
+
+
+def _drop(parser: Parser) -> None:
+    _one(parser)
+    _word(parser, "checkpoint", "CHECKPOINT", "its number or label", needed="checkpoint")
+    parser.add_argument("--checkpoint", metavar="CHECKPOINT", help="the same, as an option")
+
+
+def _promote(parser: Parser) -> None:
+    _one(parser)
+    _patience(parser)
+
+
+def _word(parser: Parser, option: str, metavar: str, what: str, *, nargs: str = "?", needed: str = "") -> None:
+    """Lets what comes after the kernel's name stand for an option; `needed` is what to call it where it is missing."""
+    parser.add_argument("words", nargs=nargs, metavar=metavar, help=what)
+    parser.set_defaults(words_are=option, needs_words=needed)
+
+
+def _patience(parser: Parser) -> None:
+    _seconds(parser, "wait at most this long for a running cell (0: KERNELBOX_EXECUTION_TIMEOUT)")
+
+
+def _seconds(parser: Parser, text: str) -> None:
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help=text)
 
 
 def _servers() -> ModuleType:
@@ -359,12 +382,12 @@ def _walls(parser: Parser, limits: str) -> None:
 
 
 def _pretty(parser: Parser) -> None:
-    parser.add_argument(
-        "--text", "--pretty", dest="form", action="store_const", const="text", help="print for people, as on a terminal"
-    )
-    parser.add_argument(
-        "--json", dest="form", action="store_const", const="json", help="print the JSON document, as in a pipe"
-    )
+    _forms(parser, "print for people, as on a terminal", ("--json",), "print the JSON document, as in a pipe")
+
+
+def _forms(parser: Parser, text: str, json_options: tuple[str, ...], json: str) -> None:
+    for form, options, told in (("text", ("--text", "--pretty"), text), ("json", json_options, json)):
+        parser.add_argument(*options, dest="form", action="store_const", const=form, help=told)
 
 
 def _characters(text: str) -> int:
@@ -385,17 +408,17 @@ _OPTIONS: dict[str, Callable[[Parser], object]] = {
     "destroy": _some,
     "wipe": _wipe,
     "cache": _cache,
-    "branch": _copying("add_branch_options"),
-    "checkpoint": _copying("add_checkpoint_options"),
+    "branch": _branch,
+    "checkpoint": _checkpoint,
     "checkpoints": _one,
-    "rollback": _copying("add_rollback_options"),
-    "drop": _copying("add_drop_options"),
-    "promote": _copying("add_promote_options"),
+    "rollback": _rollback,
+    "drop": _drop,
+    "promote": _promote,
     "variables": _one,
     "history": _history,
     "files": _files,
     "top": _pretty,
-    "export": _export,
+    "export": _kernel,
     "console": _console,
     "mcp": lambda parser: _servers().add_mcp_options(parser),
     "serve": lambda parser: _servers().add_serve_options(parser),
