@@ -51,6 +51,20 @@ def test_a_timeout_is_a_result_and_the_kernel_keeps_its_state(served: Served, ke
     assert served.execute(key, "x")["return_value"] == "1"
 
 
+def test_the_result_of_a_death_says_which_checkpoint_the_kernel_is_back_at_as_the_schema_has_it(
+    served: Served, key: str, service_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_HOME", str(service_home))
+    served.execute(key, "x = 1")
+    kernelbox.checkpoint(served.http.get(f"/kernels/{key}").json()["kernel"]["name"])
+    result = served.execute(key, "x = 2; import os; os._exit(3)")
+    assert (result["state"], result["restored_from"], result["lost_executions"]) == ("rolled back", 1, [2])
+    assert "restored from checkpoint 1" in result["error"]["evalue"]
+    assert served.execute(key, "x")["return_value"] == "1"
+    schemas = served.http.get("/openapi.json").json()["components"]["schemas"]
+    assert result.keys() <= schemas["ResultModel"]["properties"].keys()
+
+
 def test_no_answer_says_where_a_kernel_was_that_cannot_be_started_again(
     served: Served, tmp_path: Path, service_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,6 +186,8 @@ class ResultModel(BaseModel):
     name: str = Field(description="the kernel's name")
     opened: bool = Field(description="whether this cell opened the kernel")
     execution_id: str = Field(description="what the cell's whole text can be read by")
+    restored_from: int | None = Field(None, description="the checkpoint that the kernel went back to, if it did")
+    lost_executions: list[int] = Field([], description="the executions since that checkpoint")
 
 
 class CellBody(Body):
