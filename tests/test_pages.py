@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.documentation import ROOT, all_pages, blocks, landing_pages
+from tests.support.documentation import DOCS, ROOT, all_pages, blocks
 
 RUNNER = ROOT / "tests" / "support" / "run_blocks.py"
 
@@ -44,7 +44,7 @@ def test_the_python_blocks_of_a_page_run_and_print_what_their_comments_say(
             assert re.search(_pattern(promised), ran["printed"]), f"{program}\nprinted {ran['printed']}"
 
 
-@pytest.mark.parametrize("page", landing_pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", all_pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_commands_of_a_page_print_what_it_shows(page: Path, home: Path, tmp_path: Path) -> None:
     env = environment(home)
     for block in blocks(page):
@@ -55,8 +55,14 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Path, home: Path, tmp_
             done = subprocess.run(
                 ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=env, check=False
             )
+            assert done.returncode == 0, f"{command}\n{done}"
             for line in filter(None, shown.splitlines()):
                 assert re.search(_pattern(line), f"{done.stdout}{done.stderr}"), f"{command}\n{done}"
+
+
+def test_the_commands_of_other_pages_say_why_they_are_not_run() -> None:
+    for page in {*DOCS.rglob("*.md")} - {*all_pages()}:
+        assert all(block.excuse for block in blocks(page) if block.language == "console"), page
 
 
 def environment(home: Path) -> dict[str, str]:
