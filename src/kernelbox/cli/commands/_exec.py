@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator
 
-    from kernelbox.base._limits import Limits
     from kernelbox.core.approvals._requests import SyncApprovalRequest
 
 
@@ -169,7 +168,11 @@ def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Cal
 
 def _read_key(options: Namespace) -> str:
     sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
-    limits = _read_limits(options.limit) if options.limit else None
+    limits = None
+    if options.limit:
+        from kernelbox.base._limits import parse_limits
+
+        limits = parse_limits(options.limit)
     python = {"python": options.python, "requirements": options.packages}
     walled = sandbox is not None or limits is not None or any(value is not None for value in python.values())
     if options.id is None:
@@ -184,12 +187,6 @@ def _read_key(options: Namespace) -> str:
     if is_kernel_id(options.id):
         return str(options.id)
     return _sync.status(options.id).kernel_id  # a name, which must exist: only --name opens a kernel
-
-
-def _read_limits(texts: list[str]) -> Limits | None:
-    from kernelbox.base._limits import parse_limits
-
-    return parse_limits(texts)
 
 
 def _has_death_to_tell(name: str) -> bool:
