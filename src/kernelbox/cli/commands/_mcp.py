@@ -11,10 +11,7 @@ from kernelbox.base._environment import add_variables
 from kernelbox.base._errors import InvalidInput
 from kernelbox.base._extras import require
 from kernelbox.base._limits import parse_limits
-from kernelbox.cli.commands._serve import enter_workspace, read_pythons
-from kernelbox.core._options import choose_sandbox
-from kernelbox.core.approvals._approval_policy import ApprovalPolicy
-from kernelbox.core.approvals._policy_file import read_policy
+from kernelbox.cli.commands._serve import enter_workspace
 from kernelbox.host.pythons._allowed_pythons import settled_words
 from kernelbox.server.http._binding import parse_binding
 
@@ -46,16 +43,10 @@ def run(options: Namespace) -> int:
 def _read_options(options: Namespace) -> McpOptions:
     from kernelbox.mcp._mcp_options import McpOptions
 
-    # Before the workspace is entered: a relative path is the caller's, and code in a kernel can write to the workspace.
-    policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
-    walls = (options.sandbox, options.sandbox_config, options.sandbox_level)
-    sandbox = choose_sandbox(*walls, policy=options.policy)
-    words = settled_words(options.allow_python)
-    workspace = enter_workspace(options.workspace)
-    pythons = read_pythons(words, options, workspace, sandboxed=sandbox is not None)
-    if pythons and "kernels" not in options.toolset:
+    shared = enter_workspace(options)
+    if shared["pythons"] and "kernels" not in options.toolset:
         raise InvalidInput.saying("--allow-python and --allow-package need --toolset kernels, whose tools open kernels")
-    variables, unread = read_dotenv(os.path.join(workspace, ".env"))
+    variables, unread = read_dotenv(os.path.join(shared["workspace"], ".env"))
     if unread:
         print(f"kernelbox: warning: .env has no NAME=value in line {', '.join(map(str, unread))}", file=sys.stderr)
     added, refused = add_variables(variables, options.allow_env)
@@ -65,15 +56,11 @@ def _read_options(options: Namespace) -> McpOptions:
         advice = "set them outside, or name them with --allow-env"
         print(f"kernelbox: warning: .env may not set {', '.join(refused)}; {advice}", file=sys.stderr)
     return McpOptions(
-        workspace=workspace,
+        **shared,
         toolsets=tuple(options.toolset),
         approve=options.approve,
-        policy=policy,
-        approval_timeout=options.approval_timeout,
         require_shell_escape=options.require_shell_escape,
         keep_kernels=options.keep_kernels,
-        sandbox=sandbox,
-        pythons=pythons,
         log_level=options.log_level,
         plain=options.ipybox,
     )
