@@ -18,43 +18,29 @@ _SHORT = 0.05
 
 async def run_attended(receive: Receive, running: Coroutine[Any, Any, T]) -> T:
     """Returns what this returns, and cancels it if the client disconnects first; then raises RequestRefused."""
-    attention = _Attention(receive)
+    waiting, is_gone = asyncio.current_task(), False
+    looking: asyncio.Task[None] | None = None
+    assert waiting is not None
+
+    def begin() -> None:
+        nonlocal looking
+        looking = asyncio.ensure_future(look())
+
+    async def look() -> None:
+        nonlocal is_gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        is_gone = True
+        waiting.cancel()
+
+    timer = asyncio.get_running_loop().call_later(_SHORT, begin)
     try:
         return await running
     except asyncio.CancelledError:
-        if not attention.take_cancellation():
+        if not is_gone or waiting.uncancel():  # something else has cancelled the task too
             raise
     finally:
-        attention.end()
+        timer.cancel()
+        if looking is not None:
+            looking.cancel()
     raise RequestRefused(499, "client_gone", "the client has gone; the cell was interrupted")
-
-
-class _Attention:
-    """Watches a connection, and cancels the task that waits for the answer when the client disconnects."""
-
-    def __init__(self, receive: Receive) -> None:
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        assert task is not None
-        self._receive = receive
-        self._waiting = task
-        self._looking: asyncio.Task[None] | None = None
-        self._gone = False
-        self._timer = loop.call_later(_SHORT, self._begin)
-
-    def take_cancellation(self) -> bool:
-        """Returns whether this object, and nothing else, cancelled the task."""
-        return self._gone and self._waiting.uncancel() == 0
-
-    def end(self) -> None:
-        self._timer.cancel()
-        if self._looking is not None:
-            self._looking.cancel()
-
-    def _begin(self) -> None:
-        self._looking = asyncio.ensure_future(self._look())
-
-    async def _look(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._gone = True
-        self._waiting.cancel()
