@@ -107,7 +107,7 @@ async def create_kernel(request: Request, response: Response, body: KernelReques
 @router.get("/api/kernels/{kernel_id}", summary="Look at a kernel", responses=NOT_FOUND)
 @needs("read")
 async def get_kernel(kernel_id: str, request: Request) -> JupyterKernel:
-    return show_kernel(request, await kernels_of(request).get(our_id(kernel_id)))
+    return show_kernel(request, await kernels_of(request).get(kernel_id))
 
 
 @router.delete(
@@ -115,7 +115,7 @@ async def get_kernel(kernel_id: str, request: Request) -> JupyterKernel:
 )
 @needs("manage")
 async def delete_kernel(kernel_id: str, request: Request) -> None:
-    record = await kernels_of(request).get(our_id(kernel_id))
+    record = await kernels_of(request).get(kernel_id)
     await state_of(request).front_ends.destroy(record.kernel_id)
 
 
@@ -128,14 +128,14 @@ async def delete_kernel(kernel_id: str, request: Request) -> None:
 )
 @needs("run")
 async def interrupt_kernel(kernel_id: str, request: Request) -> None:
-    await kernels_of(request).interrupt(our_id(kernel_id))
+    await kernels_of(request).interrupt(kernel_id)
 
 
 @router.post("/api/kernels/{kernel_id}/restart", summary="Restart a kernel", responses={**NOT_FOUND, **CONFLICT})
 @needs("manage")
 async def restart_kernel(kernel_id: str, request: Request) -> JupyterKernel:
     kernels = kernels_of(request)
-    record = await kernels.get(our_id(kernel_id))
+    record = await kernels.get(kernel_id)
     await state_of(request).front_ends.restart(record.kernel_id)
     return show_kernel(request, await kernels.get(record.kernel_id))
 
@@ -144,7 +144,7 @@ async def restart_kernel(kernel_id: str, request: Request) -> JupyterKernel:
 async def connect_front_end(kernel_id: str, websocket: WebSocket) -> None:
     try:
         may_end = "manage" in require(websocket, "run").scopes
-        record = await kernels_of(websocket).get(our_id(kernel_id))
+        record = await kernels_of(websocket).get(kernel_id)
     except (KernelBoxError, RequestRefused) as exc:  # not every FastAPI passes the answer of a handler on
         await websocket.send_denial_response(answer_to(exc))
         return
@@ -176,11 +176,3 @@ def _show_spec(name: str, spec: dict[str, Any], logos: list[str]) -> KernelSpec:
     shown |= {"argv": [], "env": {}, "metadata": {**metadata, "debugger": False}}
     resources = {os.path.splitext(logo)[0]: f"/kernelspecs/{quote(name)}/{quote(logo)}" for logo in logos}
     return KernelSpec(name=name, spec=shown, resources=resources)
-
-
-def our_id(kernel_id: str) -> str:
-    """Returns an id as we write it; anything else is a name, as in the other routes."""
-    try:
-        return uuid.UUID(kernel_id).hex
-    except ValueError:
-        return kernel_id

@@ -25,7 +25,7 @@ from kernelbox.server.routes._jupyter_models import (
     SessionChanges,
     SessionRequest,
 )
-from kernelbox.server.routes._routes_jupyter import our_id, show_kernel
+from kernelbox.server.routes._routes_jupyter import show_kernel
 
 router = APIRouter(route_class=JupyterRoute, tags=["Jupyter"])
 
@@ -97,7 +97,7 @@ async def delete_session(session_id: str, request: Request) -> None:
 async def _kernel_for(kernels: CallerKernels, wanted: KernelOfSession, tags: dict[str, str]) -> KernelRecord:
     """Returns the kernel that a session asks for, with the session among its tags."""
     if wanted.id is not None:
-        return await kernels.retag(our_id(wanted.id), tags)
+        return await kernels.retag(wanted.id, tags)
     return await kernels.create(None, KernelOptions(tags=tags, kernel_type=wanted.name))
 
 
