@@ -168,7 +168,7 @@ class Jobs:
         running = self._mine.get(job_id)
         try:
             while True:
-                found: Sequence[Event] = [] if running is None else running.recent(follower.after)
+                found: Sequence[Event] = [] if running is None else running.writer.recent(follower.after)
                 is_behind = False
                 if found:
                     follower.after = found[-1][0]
@@ -194,7 +194,7 @@ class Jobs:
     def _has_no_more(self, job_id: str, after: int) -> bool:
         """Tells whether a job that runs here has no event yet after one."""
         running = self._mine.get(job_id)
-        return running is not None and running.last <= after and not running.task.done()
+        return running is not None and running.writer.last <= after and not running.task.done()
 
     async def _wait(self, job_id: str, after: int) -> str:
         """Waits for another event; returns why no more can come, after those that have just been written."""

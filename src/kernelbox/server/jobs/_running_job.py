@@ -26,7 +26,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from kernelbox.host.store._job_entry import Event
     from kernelbox.shells._asyncio_cell import AsyncCell, CellEvent, OnEvent
 
     OnBegin = Callable[[AsyncCell], None]
@@ -51,7 +50,7 @@ class RunningJob:
         """The threads write the journal; without any, those of the event loop do."""
         self.record = record
         self._id, self._entry = entry.id, entry
-        self._writer = JobWriter(entry, threads)
+        self.writer = JobWriter(entry, threads)
         self._journal = journal
         self._cell: AsyncCell | None = None
         self._is_cancelled = False
@@ -70,18 +69,9 @@ class RunningJob:
         """Waits until the kernel has the cell; raises what prevented that, once nothing is left of the job."""
         await asyncio.shield(self._begun)
 
-    @property
-    def last(self) -> int:
-        """The number of the last event."""
-        return self._writer.last
-
-    def recent(self, after: int) -> list[Event]:
-        """Returns the events after one, if none of them is only in the file."""
-        return self._writer.recent(after)
-
     async def until_event(self, after: int) -> None:
         """Waits until there is an event after one."""
-        while self._writer.last <= after and not self.task.done():
+        while self.writer.last <= after and not self.task.done():
             news = self._news
             await news.wait()
 
@@ -142,8 +132,8 @@ class RunningJob:
         await self._end("failed", dump(failure), {"failed": failure})
 
     async def _end(self, kind: str, event: bytes, how: dict[str, Any]) -> None:
-        self.outcome = {**self.record, "state": "done", "ended_at": now(), "last": self._writer.last + 1, **how}
-        await self._writer.finish(self.outcome, kind, event)
+        self.outcome = {**self.record, "state": "done", "ended_at": now(), "last": self.writer.last + 1, **how}
+        await self.writer.finish(self.outcome, kind, event)
         self._announce()
 
     def _on_begin(self, cell: AsyncCell) -> None:
@@ -152,7 +142,7 @@ class RunningJob:
         self._append("started", {"job_id": self._id, "execution_id": execution_id})
         known = {"kernel_id": kernel.kernel_id, "kernel": kernel.name, "execution_id": execution_id}
         self.record = {**self.record, **known}  # not changed in place: threads read it
-        self._writer.update(self.record)
+        self.writer.update(self.record)
         if not self._begun.done():
             self._begun.set_result(None)
         if self._is_cancelled:
@@ -188,7 +178,7 @@ class RunningJob:
                         await self.answer(request.id, answer)
 
     def _append(self, kind: str, event: dict[str, Any]) -> None:
-        self._writer.append(kind, dump(event))
+        self.writer.append(kind, dump(event))
         self._announce()
 
     def _announce(self) -> None:
