@@ -11,6 +11,7 @@ from kernelbox.host._engines import engine_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from kernelbox.core._kernel_handle import KernelHandle
@@ -37,11 +38,11 @@ def export_notebook(kernel: KernelHandle) -> dict[str, Any]:
 
 def build_notebook(log: CellLog) -> dict[str, Any]:
     """Returns a notebook with the cells of a log, and a remark where variables were lost."""
-    cells = [_NotebookCell(cell) for cell in log.cells]
-    _update_displays(cells)
+    outputs = [cell.read().items for cell in log.cells]
+    _update_displays(item for shown in outputs for item in shown)
     described = [_remark("dropped", "Earlier cells are not kept any more.")] if log.is_cut else []
-    for number, cell in enumerate(cells, 1):
-        described.append(cell.describe(f"cell-{number}"))
+    for number, (cell, shown) in enumerate(zip(log.cells, outputs, strict=True), 1):
+        described.append(_describe(cell, shown, f"cell-{number}"))
         if cell.lost:
             described.append(_remark(f"lost-{number}", f"The variables of the cells above were lost: {cell.lost}"))
     return {
@@ -52,47 +53,37 @@ def build_notebook(log: CellLog) -> dict[str, Any]:
     }
 
 
-class _NotebookCell:
-    """One cell of the history, and its outputs."""
-
-    def __init__(self, cell: LoggedCell) -> None:
-        self.source = f"%%bash\n{cell.code}" if cell.language == "bash" else cell.code
-        self.execution_count = cell.count
-        self.lost = cell.lost
-        self.outputs = cell.read().items
-
-    def describe(self, cell_id: str) -> dict[str, Any]:
-        return {
-            "cell_type": "code",
-            "execution_count": self.execution_count,
-            "id": cell_id,
-            "metadata": {},
-            "outputs": [self._output(item) for item in self.outputs],
-            "source": self.source,
-        }
-
-    def _output(self, item: OutputItem) -> dict[str, Any]:
-        match item.kind:
-            case "stream":
-                return {"output_type": "stream", "name": item.name, "text": item.text or ""}
-            case "error":
-                return {"output_type": "error", "ename": "", "evalue": "", "traceback": [], **item.data}
-            case "execute_result":
-                return {"output_type": item.kind, **_bundle(item), "execution_count": self.execution_count}
-        return {"output_type": "display_data", **_bundle(item)}
+def _describe(cell: LoggedCell, outputs: list[OutputItem], cell_id: str) -> dict[str, Any]:
+    return {
+        "cell_type": "code",
+        "execution_count": cell.count,
+        "id": cell_id,
+        "metadata": {},
+        "outputs": [_output(item, cell.count) for item in outputs if item.kind != "update_display_data"],
+        "source": f"%%bash\n{cell.code}" if cell.language == "bash" else cell.code,
+    }
 
 
-def _update_displays(cells: list[_NotebookCell]) -> None:
+def _output(item: OutputItem, execution_count: int | None) -> dict[str, Any]:
+    match item.kind:
+        case "stream":
+            return {"output_type": "stream", "name": item.name, "text": item.text or ""}
+        case "error":
+            return {"output_type": "error", "ename": "", "evalue": "", "traceback": [], **item.data}
+        case "execute_result":
+            return {"output_type": item.kind, **_bundle(item), "execution_count": execution_count}
+    return {"output_type": "display_data", **_bundle(item)}
+
+
+def _update_displays(items: Iterable[OutputItem]) -> None:
     """Applies updates from later cells to the displays of earlier ones, as a notebook does in place."""
     shown: dict[str, list[OutputItem]] = {}
-    for cell in cells:
-        for item in cell.outputs:
-            if item.kind == "update_display_data":
-                for earlier in shown.get(item.display_id or "", ()):
-                    earlier.data, earlier.metadata = item.data, item.metadata
-            elif item.display_id:
-                shown.setdefault(item.display_id, []).append(item)
-        cell.outputs = [item for item in cell.outputs if item.kind != "update_display_data"]
+    for item in items:
+        if item.kind == "update_display_data":
+            for earlier in shown.get(item.display_id or "", ()):
+                earlier.data, earlier.metadata = item.data, item.metadata
+        elif item.display_id:
+            shown.setdefault(item.display_id, []).append(item)
 
 
 def _bundle(item: OutputItem) -> dict[str, Any]:
