@@ -8,7 +8,7 @@ import inspect
 
 from kernelbox.core.approvals._approve_argument import reason_for
 from kernelbox.core.approvals._requests import ApprovalRequest
-from kernelbox.core.cells._host_functions import no_function
+from kernelbox.core.cells._host_functions import HostFunctions
 from kernelbox.wire import _questions  # noqa: F401  # connections load it at the first ask: the loop would wait for it
 from kernelbox.wire._messages import HOST_SERVER
 
@@ -94,8 +94,7 @@ class CellAsks:
 
     async def _call(self, ask: Ask) -> Answer:
         if ask.server_name == HOST_SERVER:
-            functions = self._options.functions
-            return no_function(ask) if functions is None else await functions.answer(ask)
+            return await (self._options.functions or HostFunctions({})).answer(ask)
         return await asyncio.wrap_future(self._toolbox.submit(ask, self._on_event))
 
     def _on_event(self, event: ToolEvent) -> None:

@@ -202,8 +202,7 @@ class Run:
             if execution.is_long and any(isinstance(message, Done) for message in received):
                 await in_thread(execution.put_together)
         finally:  # what has been read comes only once
-            for message in received:
-                events += execution.receive(message, now=time.monotonic())
+            events += execution.receive_all(received, now=time.monotonic())
         if execution.result is not None:
             return events
         if connection.connection.ended:

@@ -43,7 +43,7 @@ _HEADER_ROOM = 4096
 
 
 class HostFunctions:
-    """The functions that one cell may call, by name."""
+    """The functions that one cell may call, by name; of none, each call fails."""
 
     def __init__(self, functions: dict[str, Callable[..., Any]]) -> None:
         self._functions = functions
@@ -100,12 +100,7 @@ class HostFunctions:
     def _describe(self, name: str) -> str:
         function, signature = self._functions[name], self._signatures[name]
         parameters = [
-            [
-                each.name,
-                int(each.kind),
-                None if each.default is each.empty else _shown(each.default),
-                _named(each.annotation),
-            ]
+            [each.name, int(each.kind), _shown(each.default), _named(each.annotation)]
             for each in signature.parameters.values()
         ]
         return json.dumps(
@@ -142,11 +137,6 @@ def check_tools(tools: Tools | None) -> HostFunctions | None:
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             raise InvalidInput("tools", name, "a cell could not call it by this name: pass a dict of functions by name")
     return HostFunctions(named) if named else None
-
-
-def no_function(ask: Ask) -> Answer:
-    """Returns the answer to a call of a function that was not passed to this cell."""
-    return _failed(ask, LookupError(f"no function {ask.tool_name!r} was passed to this cell"))
 
 
 def _signature(name: str, function: Callable[..., Any]) -> inspect.Signature:
