@@ -265,7 +265,23 @@ class KernelHandle(Handle):
     def dead_result(self, advice: str) -> ExecutionResult:
         """Returns the result of a cell that was sent to a dead kernel, and notes that this reports the death."""
         self.note_death()
-        return dead_result(self.record, advice, self.come_back())
+        record, set_back = self.record, self.come_back()
+        if set_back is None:
+            value = f"kernel {record.name!r} is dead: {record.death}; its variables are lost; {advice}"
+        else:
+            value = f"kernel {record.name!r} had died: {record.death}; {set_back}; the cell never ran: run it again"
+        result = ExecutionResult(
+            "error",
+            error=ErrorInfo("KernelDied", value, [f"KernelDied: {value}"]),
+            text=f"KernelDied: {value}",
+            state="lost",
+            ending="never ran",
+            kernel_id=record.kernel_id,
+            name=record.name,
+        )
+        if set_back is not None:
+            set_back.note_in(result)
+        return result
 
     def died(self, cause: str, advice: str = "") -> KernelDied:
         """Returns the error for a death that no result reports. The advice is for a kernel without checkpoints."""
@@ -296,27 +312,6 @@ class KernelHandle(Handle):
 def next_by_name(name: str) -> str:
     """Returns what a caller that uses the name can do about a death."""
     return f"the next call by the name {name!r} starts a fresh one"
-
-
-def dead_result(record: KernelRecord, advice: str, set_back: SetBack | None = None) -> ExecutionResult:
-    """Returns the result of a cell that was sent to a dead kernel."""
-    if set_back is None:
-        value = f"kernel {record.name!r} is dead: {record.death}; its variables are lost; {advice}"
-    else:
-        value = f"kernel {record.name!r} had died: {record.death}; {set_back}; the cell never ran: run it again"
-    error = ErrorInfo("KernelDied", value, [f"KernelDied: {value}"])
-    result = ExecutionResult(
-        "error",
-        error=error,
-        text=error.traceback[0],
-        state="lost",
-        ending="never ran",
-        kernel_id=record.kernel_id,
-        name=record.name,
-    )
-    if set_back is not None:
-        set_back.note_in(result)
-    return result
 
 
 class ConnectionPool(Handle):

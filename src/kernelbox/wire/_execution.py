@@ -76,7 +76,8 @@ class Execution:
         self._cause: Literal["timeout", "cancel"] | None = None
         self._transcript = Transcript(request.text_limit)
         self._execution_count: int | None = None
-        self._farewell = ""
+        self.farewell = ""
+        """What the kernel said when it ended itself."""
         self._recovered = False
         self._unanswered = ""
         self._timed_out_at = ""
@@ -114,7 +115,7 @@ class Execution:
         """Takes a message from the kernel and returns what it means to the caller."""
         self._now = now
         if isinstance(message, Farewell):
-            self._farewell = bound(message.reason, _LONGEST_REASON)
+            self.farewell = bound(message.reason, _LONGEST_REASON)
             return []
         if getattr(message, "id", None) != self.request.id or self.result is not None:  # of a task that it left behind
             return [message] if self._raw and isinstance(message, _ABOUT_CELLS) else []
@@ -203,10 +204,6 @@ class Execution:
                 self._end("interrupted", told, ename="ConnectionLost")
             else:
                 self._end("interrupted", f"{self._what_happened()}; {told}")
-
-    @property
-    def farewell(self) -> str:
-        return self._farewell
 
     def _finish(self, done: Done) -> None:
         if done.status == "aborted":

@@ -55,8 +55,7 @@ def _read_last(connection: Connection, execution: Execution) -> list[Event]:
     """Returns what a killed kernel had sent, and we had not read while we waited for its end."""
     events: list[Event] = []
     while messages := connection.receive(0.0):
-        for message in messages:
-            events += execution.receive(message, now=time.monotonic())
+        events += execution.receive_all(messages, now=time.monotonic())
     return [event for event in events if isinstance(event, OutputItem)]
 
 
