@@ -7,8 +7,6 @@ import fcntl
 import os
 import select
 import socket
-from dataclasses import dataclass
-from typing import Self
 
 from kernelbox.guest._descriptors import close
 from kernelbox.wire._framing import Decoder
@@ -18,34 +16,24 @@ from kernelbox.wire._messages import Message
 _MOST_DESCRIPTORS = 32
 
 
-@dataclass(slots=True)
 class TemplateListener:
-    """Where a warm template listens: the directory that its socket is in, and the socket's name and inode there."""
+    """Where a warm template listens: the name of its socket, and the directory, which is not known at first in srt."""
 
-    directory: int | None
-    name: str
-    inode: int
-
-    @classmethod
-    def take(cls, directory: int, name: str) -> Self:
-        """Returns the place of the socket with this name."""
-        return cls(directory, name, _inode(directory, name))
-
-    @classmethod
-    def unseen(cls, name: str) -> Self:
-        """Returns a place whose directory is not known yet."""
-        return cls(None, name, 0)
+    def __init__(self, name: str, directory: int | None = None) -> None:
+        self.name = name
+        self.directory = directory
+        self._inode = 0 if directory is None else _inode(directory, name)
 
     def see(self, kernel: int) -> None:
         """Finds the directory, if it is not known yet: it is the parent of a kernel's directory."""
         if self.directory is None:
             self.directory = os.open("..", os.O_RDONLY | os.O_DIRECTORY, dir_fd=kernel)
-            self.inode = _inode(self.directory, self.name)
+            self._inode = _inode(self.directory, self.name)
 
     @property
     def is_ours(self) -> bool:
         """Whether the socket there is ours, not gone and not that of a successor."""
-        return self.directory is None or _inode(self.directory, self.name) == self.inode
+        return self.directory is None or _inode(self.directory, self.name) == self._inode
 
     def leave(self, listener: socket.socket) -> bool:
         """Removes the socket, under the lock that openers hold, unless an opener is waiting."""

@@ -10,8 +10,7 @@ import json
 import os
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from kernelbox.guest.birth._forker import CannotFork, Forker, ForkerGone, ForkRequest
 from kernelbox.guest.birth._specialize import SandboxEntry
@@ -118,34 +117,23 @@ class SandboxForker(Forker):
 _NOT_FROM_SRT = {"PWD", "OLDPWD", "SHLVL", "_", "TMPDIR"}
 
 
-@dataclass(frozen=True, slots=True)
-class EnclosingSrt:
-    """What tells this srt from others, and the variables by which programs find its proxy."""
-
-    token: str
-    variables: dict[bytes, bytes]
-
-    @classmethod
-    def around_us(cls, token: str, given: Sequence[str]) -> Self:
-        """Returns the srt that we run in; `given` are the names of the variables that it was started with."""
-        own = {name: value for name, value in os.environ.items() if name not in {*given, *_NOT_FROM_SRT}}
-        return cls(token, {os.fsencode(name): os.fsencode(value) for name, value in own.items()})
-
-
 class SrtForker(SandboxForker):
     """Forks kernels into sandboxes that share the network of srt: it leads to srt's proxy."""
 
     own_network = False
 
-    def __init__(self, keeper: Keeper, srt: EnclosingSrt) -> None:
+    def __init__(self, keeper: Keeper, token: str, given: Sequence[str]) -> None:
+        """`token` tells the srt that we run in from others; `given` are the variables that it was started with."""
         super().__init__(keeper)
-        self._srt = srt
+        self._token = token
+        own = {name: value for name, value in os.environ.items() if name not in {*given, *_NOT_FROM_SRT}}
+        self._variables = {os.fsencode(name): os.fsencode(value) for name, value in own.items()}  # they name its proxy
 
     def entry(self, request: ForkRequest) -> SandboxEntry | None:
-        return SandboxEntry(self._user, self._srt.variables, request.opener)
+        return SandboxEntry(self._user, self._variables, request.opener)
 
     def note(self, kernel: ChildKernel) -> None:
         """Marks the kernel's directory with this srt: when srt ends, its parent reports why the kernel died."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         with open(os.open(KEPT, flags, 0o600, dir_fd=kernel.held["directory"]), "w") as file:
-            json.dump({"token": self._srt.token, "start_time": kernel.start_time}, file)
+            json.dump({"token": self._token, "start_time": kernel.start_time}, file)

@@ -40,19 +40,19 @@ def main(argv: list[str]) -> None:
     if mode.startswith("warm"):
         directory, name, seconds, *rest = rest
         os.set_inheritable(int(directory), False)
-        listener, idle_timeout = TemplateListener.take(int(directory), name), float(seconds)
+        listener, idle_timeout = TemplateListener(name, int(directory)), float(seconds)
     if mode == "srt":
         name, seconds, token, variables, *rest = rest
-        listener, idle_timeout = TemplateListener.unseen(name), float(seconds)
+        listener, idle_timeout = TemplateListener(name), float(seconds)
     if listener is not None:
         show_role("template", name)
         sock.listen(_BACKLOG)  # again: hosts find us by SO_PEERCRED, which names the last process that called it
     keeper = Keeper()
     forker = Forker()
     if mode == "srt":
-        from kernelbox.guest.birth._sandbox_forker import EnclosingSrt, SrtForker
+        from kernelbox.guest.birth._sandbox_forker import SrtForker
 
-        forker = SrtForker(keeper, EnclosingSrt.around_us(token, variables.split(",")))
+        forker = SrtForker(keeper, token, variables.split(","))
     elif mode.endswith("sandboxes"):
         from kernelbox.guest.birth._sandbox_forker import SandboxForker
 
