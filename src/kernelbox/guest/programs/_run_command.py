@@ -53,19 +53,6 @@ def run_command(
             child.close_pipes()
 
 
-def start_command(program: Program, *, out: bool, err: bool) -> Child:
-    """Starts a command in the background; its output is dropped, or piped to the cell."""
-    with held():
-        return start(program, out="pipe" if out else "drop", err="pipe" if err else "drop")
-
-
-def capture_command(program: Program) -> tuple[str, int]:
-    """Runs a command and returns what it wrote, both streams in one, and its exit status."""
-    parts: list[str] = []
-    status = run_command(program, out=parts.append, err=parts.append)
-    return "".join(parts), status
-
-
 def _sink(write: Callable[[str], object] | None) -> Sink:
     return "cell" if write is None else "pipe"
 

@@ -14,10 +14,12 @@ from IPython.utils._process_posix import arg_split
 from IPython.utils.text import LSString, SList
 
 from kernelbox.guest._exact_values import plain_text
+from kernelbox.guest._interrupts import held
 from kernelbox.guest._stdlib import contextlib, os
 from kernelbox.guest.programs._command_environment import given_shell, take_environment
 from kernelbox.guest.programs._program import Program, script_program, shell_program
-from kernelbox.guest.programs._run_command import capture_command, run_command, start_command
+from kernelbox.guest.programs._run_command import run_command
+from kernelbox.guest.programs._runner_link import start
 from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
@@ -34,8 +36,9 @@ class Commands:
     def getoutput(self: Any, cmd: str, split: bool = True, depth: int = 0) -> Any:
         """Runs `x = !cmd`."""
         program = self._shell_command(self.var_expand(cmd, depth=depth + 1))
-        text, status = capture_command(program)
-        self._finish_command(program.command, status)
+        parts: list[str] = []  # of both streams
+        self._finish_command(program.command, run_command(program, out=parts.append, err=parts.append))
+        text = "".join(parts)
         return SList(text.splitlines()) if split else LSString(text)
 
     def approve(self: Any, tool: str, program: Program, *, with_changes: bool = True) -> Program:
@@ -99,7 +102,8 @@ class Scripts(ScriptMagics):
             raise subprocess.CalledProcessError(status, program.stdin or b"")
 
     def _start_in_background(self, program: Program, args: Any) -> None:
-        process = start_command(program, out=bool(args.out), err=bool(args.err))
+        with held():
+            process = start(program, out="pipe" if args.out else "drop", err="pipe" if args.err else "drop")
         self._gc_bg_processes()
         self.bg_processes.append(process)
         assert self.shell is not None
