@@ -33,12 +33,16 @@ def children(pid: int | str = "self", *, thread: int | None = None) -> list[int]
 
 def kill_descendants(of: int | str = "self") -> None:
     """Kills the descendants of a process, which is this one or a child of it."""
-    signal_all(_walk(of), signal.SIGKILL)
+    signal_all(descendants(of), signal.SIGKILL)
 
 
-def descendants(of: int) -> list[int]:
-    """Returns the processes below a process."""
-    return list(_walk(of))
+def descendants(pid: int | str) -> Iterator[int]:
+    """Yields the processes below a process."""
+    waiting = children(pid)
+    while waiting:  # however deep they are
+        child = waiting.pop()
+        yield child
+        waiting += children(child)
 
 
 def begun_since(since: float, older: set[int], of: int | str = "self") -> list[int]:
@@ -48,7 +52,7 @@ def begun_since(since: float, older: set[int], of: int | str = "self") -> list[i
     below them is theirs.
     """
     ticks = int(since * os.sysconf("SC_CLK_TCK"))
-    young = [pid for child in children(of) if child not in older for pid in (child, *_walk(child))]
+    young = [pid for child in children(of) if child not in older for pid in (child, *descendants(child))]
     return [pid for pid in young if start_time(pid) >= ticks]
 
 
@@ -130,11 +134,3 @@ def _read_stat(pid: int) -> list[bytes]:
         return os.read(fd, 4096).rpartition(b")")[2].split()
     finally:
         os.close(fd)
-
-
-def _walk(pid: int | str) -> Iterator[int]:
-    waiting = children(pid)
-    while waiting:  # however deep they are
-        child = waiting.pop()
-        yield child
-        waiting += children(child)

@@ -63,7 +63,6 @@ class _Nowhere:
 def preload(modules: list[str]) -> None:
     """Imports what every kernel will need, and builds the shell; raises RuntimeError if that starts a thread."""
     from kernelbox.guest._immortal import make_immortal
-    from kernelbox.guest.birth._warmup import pad, warm_up
 
     for module in modules:
         print(IMPORTING, module, flush=True)  # into the log, where hosts look if we do not come back from it

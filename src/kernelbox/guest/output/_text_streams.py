@@ -48,7 +48,8 @@ class OutStream(io.TextIOBase):
     def __init__(self, outbox: Outbox, stream: int) -> None:
         self._outbox = outbox
         self._stream = stream
-        self._fd = open_writer(stream + 1)
+        self.writer = open_writer(stream + 1)
+        """The descriptor that text is written to."""
         self.name = ("<stdout>", "<stderr>")[stream]
         self.buffer = ByteStream(self)
         self.after_fork()
@@ -69,14 +70,9 @@ class OutStream(io.TextIOBase):
         self._outbox.write_for(elsewhere, STREAMS[self._stream], text)
         return len(text)
 
-    @property
-    def writer(self) -> int:
-        """The descriptor that text is written to."""
-        return self._fd
-
     def renew(self) -> None:
         """Puts a way into the pipe that is there now behind the number of the old one."""
-        put_behind(self._fd, open_writer(self._stream + 1))
+        put_behind(self.writer, open_writer(self._stream + 1))
 
     def _make_writers(self) -> tuple[Callable[[str], int], Callable[[], bool], Callable[[], bool]]:
         """Returns `write`, `push` and `has_begun_line`, which share the begun line.
@@ -88,7 +84,7 @@ class OutStream(io.TextIOBase):
         not at all. The line is one thread's: what another writes goes the slow way, so that no thread carries the text
         of another, which could meanwhile write more.
         """
-        outbox, stream, fd, lock = self._outbox, self._stream, self._fd, self._outbox.lock
+        outbox, stream, fd, lock = self._outbox, self._stream, self.writer, self._outbox.lock
         write_rest, write_slowly, write_fd = self._write_rest, self._write_slowly, os.write
         get_ident, begun, held, owner, pushing = threading.get_ident, "", 0, 0, False
 
@@ -203,7 +199,7 @@ class OutStream(io.TextIOBase):
             view = view[os.write(self._stream + 1, view) :]  # a child of the cell: the kernel empties the pipe
         while view:
             try:
-                view = view[os.write(self._fd, view[:65536]) :]
+                view = view[os.write(self.writer, view[:65536]) :]
             except BlockingIOError:
                 self._outbox.relieve()
 

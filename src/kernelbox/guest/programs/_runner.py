@@ -14,7 +14,7 @@ import json
 import socket
 import traceback
 from _operator import _compare_digest
-from collections.abc import Iterator
+from dataclasses import replace
 from socket import socket as Socket
 from typing import Any, NoReturn
 
@@ -164,9 +164,11 @@ class Runner:
         ends = enumerate((stdin, out, err))
         actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in ends]
         try:
-            with in_directory(program.directory):
-                pid = spawn(_at_once(program), actions)
+            if program.directory is None or not go_to(program.directory):
+                raise ProgramRefused(MOVED)
+            pid = spawn(replace(program, directory=None), actions)
         finally:
+            os.chdir("/")
             if stdin != self._nothing:
                 os.close(stdin)
         self._began[pid] = time.clock_gettime(SINCE_BOOT)
@@ -248,22 +250,6 @@ class Runner:
     def _leave(self) -> NoReturn:
         kill_descendants()
         os._exit(0)
-
-
-@contextlib.contextmanager
-def in_directory(directory: bytes | None) -> Iterator[None]:
-    """Goes to a directory that was approved, if it is still the same, and back to the root."""
-    try:
-        if directory is None or not go_to(directory):
-            raise ProgramRefused(MOVED)
-        yield
-    finally:
-        os.chdir("/")
-
-
-def _at_once(program: Program) -> Program:
-    """Returns the same program, to be started where this process is."""
-    return Program(program.kind, program.words, program.environment, program.command, program.line, program.stdin)
 
 
 def _read(fd: int) -> bytes:
