@@ -185,13 +185,6 @@ class Records:
         record, _ = self._look(copy.kernel_id)
         return record is None or slug not in map(slug_of, record.names)
 
-    def is_usable(self, kernel_id: str) -> bool:
-        """Tells whether a kernel's directory has a valid record."""
-        try:
-            return not is_rewritten(self._read(kernel_id))
-        except (OSError, ValueError, RecursionError, MemoryError):
-            return False
-
     def _read(self, kernel_id: str) -> KernelRecord:
         """Reads the record in a kernel's directory; raises OSError or ValueError if there is no valid one."""
         if not is_kernel_id(kernel_id):

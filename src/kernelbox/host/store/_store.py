@@ -29,6 +29,7 @@ from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import TypeVar
 
     from kernelbox.base._config import KernelBoxConfig
     from kernelbox.host.files._home import Trusted
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.host.store._registry import Listed, Registry
 
+    T = TypeVar("T")
 
 # Held while the registry is rewritten. It is not a slug: those are longer and begin with n or h.
 _REGISTRY_LOCK = "registry"
@@ -124,19 +126,11 @@ class Store:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def get(self, kernel_id: str) -> KernelRecord | None:
-        try:
-            with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
-                return self._records(runtime).get(kernel_id)
-        except FileNotFoundError:
-            return None
+        return self._look(lambda records: records.get(kernel_id), None)
 
     def find(self, name: str, *, thorough: bool = True) -> KernelRecord | None:
         """Returns the record for a name or session name. Unless `thorough`, only the file of that name is read."""
-        try:
-            with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
-                return self._records(runtime).find(name, thorough=thorough)
-        except FileNotFoundError:
-            return None
+        return self._look(lambda records: records.find(name, thorough=thorough), None)
 
     def read_new(self) -> None:
         """Reads the records that this process has not read yet."""
@@ -145,11 +139,7 @@ class Store:
 
     def namesakes(self, record: KernelRecord) -> list[KernelRecord]:
         """Returns the other records that have a name of this one: while one takes another's place there are two."""
-        try:
-            with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
-                return self._records(runtime).namesakes(record)
-        except FileNotFoundError:
-            return []
+        return self._look(lambda records: records.namesakes(record), [])
 
     def find_deleted(self, name: str) -> KernelRecord | None:
         """Returns the registry's record of a kernel of this name if all of the kernel's files were deleted."""
@@ -173,11 +163,15 @@ class Store:
 
     def count(self) -> int:
         """Returns how many kernels there are, by their directories; no record is read."""
+        return self._look(lambda records: len(records.ids()), 0)
+
+    def _look(self, look: Callable[[Records], T], missing: T) -> T:
+        """Returns what a function finds in the records; `missing` if there is no runtime directory."""
         try:
             with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
-                return len(self._records(runtime).ids())
+                return look(self._records(runtime))
         except FileNotFoundError:
-            return 0
+            return missing
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -263,7 +257,7 @@ class Store:
         with suppress(OSError), self.runtime() as runtime:
             for entry in runtime.listdir():
                 kernel_id, dot, suffix = entry.partition(".")
-                if not is_kernel_id(kernel_id) or (not dot and self._records(runtime).is_usable(kernel_id)):
+                if not is_kernel_id(kernel_id) or (not dot and self._records(runtime).get_sound(kernel_id)):
                     continue
                 # A kernel's directory appears with its record. When the directory goes, the keeper ends the process.
                 if not dot or f".{suffix}" == GONE or runtime.is_rubbish(entry):
