@@ -1,4 +1,4 @@
-"""Untrusted text: which of it can be a name, and how it is shown without affecting a terminal."""
+"""Untrusted text: what can be a name, what a version says, and how it is shown without affecting a terminal."""
 
 from __future__ import annotations
 
@@ -56,6 +56,18 @@ def _stands_alone(char: str) -> bool:
 
 def _escaped(char: str) -> str:
     return char.encode("ascii", "backslashreplace").decode() if not char.isascii() else repr(char)[1:-1]
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Returns the numbers that a version begins with: (9, 3) for 9.3rc1."""
+    numbers: list[int] = []
+    for part in version.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if digits:
+            numbers.append(int(digits))
+        if digits != part:
+            break
+    return tuple(numbers)
 
 
 def _is_in_a_line(character: str) -> bool:

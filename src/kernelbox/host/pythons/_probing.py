@@ -12,7 +12,7 @@ from kernelbox.base._cell_places import can_cells_write, first_planted_link
 from kernelbox.base._environment import harmless_environment
 from kernelbox.base._errors import StartFailed
 from kernelbox.base._interpreter import Interpreter, own_interpreter
-from kernelbox.base._text import escape
+from kernelbox.base._text import escape, version_numbers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,7 +141,9 @@ def _require_usable(executable: str, found: dict[str, Any]) -> None:
 
 
 def _require_packages(interpreter: Interpreter, packages: dict[str, str]) -> None:
-    lacking = [name for name, oldest in NEEDED.items() if _numbers(packages.get(name, "")) < _numbers(oldest)]
+    lacking = [
+        name for name, oldest in NEEDED.items() if version_numbers(packages.get(name, "")) < version_numbers(oldest)
+    ]
     if lacking:
         wanted = " ".join(f"'{name}>={NEEDED[name]}'" if name in packages else name for name in NEEDED)
         advice = f"uv pip install --python {interpreter.executable} {wanted}"
@@ -185,15 +187,3 @@ def _stamp(path: str) -> list[int]:
     except OSError:
         return []
     return [info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Returns the numbers that a version begins with: (9, 3) for 9.3rc1."""
-    numbers: list[int] = []
-    for part in version.split("."):
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if digits:
-            numbers.append(int(digits))
-        if digits != part:
-            break
-    return tuple(numbers)

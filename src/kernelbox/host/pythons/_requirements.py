@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from kernelbox.base._errors import InvalidInput
+from kernelbox.base._text import version_numbers
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -29,7 +30,7 @@ class Requirements:
 
     def accepts(self, version: str) -> bool:
         """Tells whether a version of Python is accepted."""
-        return all(_holds(_numbers(version), each.strip()) for each in self.python.split(",") if each.strip())
+        return all(_holds(version_numbers(version), each.strip()) for each in self.python.split(",") if each.strip())
 
 
 def check_requirements(given: object) -> Requirements:
@@ -89,7 +90,7 @@ def _holds(version: tuple[int, ...], rule: str) -> bool:
     """Tells whether a version satisfies a rule such as >=3.12; no version satisfies an unknown rule."""
     sign = rule[: len(rule) - len(rule.lstrip("=<>!~"))]
     text = rule[len(sign) :].strip().removesuffix(".*")
-    wanted = _numbers(text)
+    wanted = version_numbers(text)
     part = version[: len(wanted)]
     match sign:
         case ">=":
@@ -107,7 +108,3 @@ def _holds(version: tuple[int, ...], rule: str) -> bool:
         case "~=":
             return version >= wanted and version[: len(wanted) - 1] == wanted[:-1]
     return False
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdecimal())

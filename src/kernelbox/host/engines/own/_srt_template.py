@@ -8,6 +8,7 @@ import shutil
 
 from kernelbox.base._environment import host_variable, template_environment
 from kernelbox.base._errors import StartFailed
+from kernelbox.base._text import version_numbers
 from kernelbox.host.engines._spawning import (
     ANSWER_PATIENCE,
     open_log,
@@ -122,7 +123,7 @@ def find_srt(path: str, writable: Sequence[str] = ()) -> tuple[str, str]:
     for place in (program, *(place for place in places.values() if place is not None)):
         _require_apart(place, writable)
     version = _read_version(program)
-    if _numbers(version) < _OLDEST:
+    if version_numbers(version) < _OLDEST:
         raise StartFailed(
             f"srt {version} ({program}) is too old, the oldest that is known to work is "
             f"{'.'.join(map(str, _OLDEST))}: use `{INSTALL}`"
@@ -223,12 +224,7 @@ def _ask_version(program: str) -> str:
         said = done.stdout.strip() or done.stderr.strip()
     except (OSError, subprocess.SubprocessError) as exc:
         raise StartFailed(f"{program} cannot be run: {exc}; use `{INSTALL}`") from exc
-    if done.returncode != 0 or not _numbers(said):
+    if done.returncode != 0 or not version_numbers(said):
         words = said.splitlines()[-1][:200] if said else f"status {done.returncode}"
         raise StartFailed(f"{program} is broken, it does not print its version ({words}): use `{INSTALL}`")
     return said
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    parts = version.partition("-")[0].split(".")
-    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
