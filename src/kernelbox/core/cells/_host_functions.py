@@ -82,7 +82,7 @@ class HostFunctions:
     def _bind(self, ask: Ask) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
         """Returns the function of an ask, which a cell may have forged, and its arguments."""
         if ask.tool_name not in self._functions:
-            raise LookupError(f"no function {ask.tool_name!r} was passed to this cell")
+            raise _not_passed(ask)
         signature = self._signatures[ask.tool_name]
         if unknown := ask.tool_args.keys() - signature.parameters.keys():
             raise TypeError(f"{ask.tool_name}() got unexpected arguments: {', '.join(sorted(unknown))}")
@@ -137,6 +137,15 @@ def check_tools(tools: Tools | None) -> HostFunctions | None:
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             raise InvalidInput("tools", name, "a cell could not call it by this name: pass a dict of functions by name")
     return HostFunctions(named) if named else None
+
+
+def no_function(ask: Ask) -> Answer:
+    """Returns the answer to a call of a function that was not passed to this cell."""
+    return _failed(ask, _not_passed(ask))
+
+
+def _not_passed(ask: Ask) -> LookupError:
+    return LookupError(f"no function {ask.tool_name!r} was passed to this cell")
 
 
 def _signature(name: str, function: Callable[..., Any]) -> inspect.Signature:
