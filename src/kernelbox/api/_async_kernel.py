@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from kernelbox.api._job import AsyncJob
+    from kernelbox.api._kernel import Kernel
     from kernelbox.core._arguments import LanguageName
     from kernelbox.core._executor_values import ToolEvent, Variable
     from kernelbox.core.approvals._approval_policy import ApprovalPolicy
@@ -48,6 +49,14 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
     """
 
     __slots__ = ("_kernels", "_starting")
+
+    @classmethod
+    def of(cls, kernel: Kernel) -> AsyncKernel:
+        """Makes the object for event loops of a `Kernel`, with the same options."""
+        other = cls.__new__(cls)._set_up(kernel._here, kernel.name, kernel._options, kernel._defaults)
+        other._approve = kernel._approve  # type: ignore[assignment]  # it reads the same fields of either kind of request
+        other._prepare_loop()
+        return other._adopt(kernel.record)
 
     # -- its life --------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ class KernelboxSandbox(BaseSandbox):
 
     async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:  # noqa: ASYNC109
         """Cancelling the task interrupts the command."""
-        kernel = AsyncKernel(self.kernel.name, output_char_limit=0)
+        kernel = AsyncKernel.of(self.kernel)
         return _response(await kernel.bash(fresh_shell(command, self._cwd), timeout=timeout or self._timeout))
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:

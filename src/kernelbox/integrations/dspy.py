@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelbox.api._kernel import Kernel
-from kernelbox.api._sync import execute
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.integrations._adapting import needs
 
@@ -58,7 +57,7 @@ class KernelboxInterpreter:
 
     def _run(self, kernel: Kernel, code: str) -> Any:
         try:
-            result = execute(kernel, code, tools=self.tools or None)
+            result = kernel.execute(code, tools=self.tools)
             if result.error is not None and result.error.ename == "_Submitted":
                 return FinalOutput(kernel["_submitted"])
         except KernelBoxError as exc:
@@ -67,7 +66,10 @@ class KernelboxInterpreter:
             return result.text
         if result.error.ename == "SyntaxError":
             raise SyntaxError(result.error.evalue)
-        raise (CodeInterpreterError if result.state == "lost" else FailedCode)(str(result))
+        if result.state == "lost":
+            self.shutdown()  # the next kernel needs SUBMIT
+            raise CodeInterpreterError(str(result))
+        raise FailedCode(str(result))
 
     def shutdown(self) -> None:
         if self._kernel is not None:

@@ -11,6 +11,7 @@ import pytest
 from agents import ModelResponse, RunConfig, Runner, Usage
 from agents.models.interface import Model
 from agents.sandbox import LocalSnapshotSpec, Manifest, SandboxAgent, SandboxRunConfig
+from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError
 from google.adk.agents import LlmAgent
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import InMemoryRunner
@@ -20,8 +21,10 @@ from smolagents import CodeAgent
 from smolagents import Model as SmolModel
 from smolagents.models import ChatMessage, MessageRole
 
-from kernelbox import AsyncKernel, list_kernels
+from kernelbox import ApprovalPolicy, AsyncKernel, list_kernels
 from kernelbox.integrations.adk import KernelboxCodeExecutor
+from kernelbox.integrations.deepagents import KernelboxSandbox
+from kernelbox.integrations.dspy import KernelboxInterpreter
 from kernelbox.integrations.langchain import KernelboxTool
 from kernelbox.integrations.openai_agents import KernelboxSandboxClient
 from kernelbox.integrations.smolagents import KernelboxExecutor
@@ -154,4 +157,29 @@ def test_a_picture_in_smolagents_reaches_the_next_message_to_the_model() -> None
         assert agent.run("plot") == 1
     kinds = [part["type"] for message in seen[1] for part in message.content]
     assert kinds.count("image") == 1
+    assert list_kernels() == []
+
+
+def test_commands_of_deep_agents_are_held_to_the_policy_on_an_event_loop_too(tmp_path: Path) -> None:
+    backend = KernelboxSandbox(tmp_path, policy=ApprovalPolicy(default="deny"))
+    for done in (backend.execute("touch made"), asyncio.run(backend.aexecute("touch made"))):
+        assert "not allowed by the approval policy" in done.output
+    assert list(tmp_path.iterdir()) == []
+    backend.close()
+    assert list_kernels() == []
+
+
+def test_a_call_of_a_tool_of_dspy_is_approved() -> None:
+    interpreter = KernelboxInterpreter({"ship": lambda: "shipped"}, approve=lambda request: "not today")
+    with pytest.raises(CodeExecutionError, match="not today"):
+        interpreter.execute("ship()")
+    interpreter.shutdown()
+
+
+def test_dspy_can_submit_after_a_kernel_has_died() -> None:
+    interpreter = KernelboxInterpreter(output_fields=[{"name": "answer"}])
+    with pytest.raises(CodeInterpreterError, match="the process exited"):
+        interpreter.execute("import os; os._exit(1)")
+    assert interpreter.execute("SUBMIT(42)").output == {"answer": 42}
+    interpreter.shutdown()
     assert list_kernels() == []
