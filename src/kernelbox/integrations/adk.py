@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any  # the fields of a model are read at run time
 
-from kernelbox.api._sync import destroy, get_or_create
-from kernelbox.integrations._adapting import needs, text_and_pictures
+from kernelbox.api._sync import destroy
+from kernelbox.integrations._adapting import needs, open_session, text_and_pictures
 
 with needs("google-adk"):
     from google.adk.code_executors.base_code_executor import BaseCodeExecutor
@@ -17,7 +17,7 @@ with needs("google-adk"):
 class KernelboxCodeExecutor(BaseCodeExecutor):
     """Runs an agent's code blocks; variables last as long as the session. Plots are saved as artifacts.
 
-    `options` are those of `get_or_create`. The kernels end with `close()`, or with the program.
+    `options` are those of `Kernel`. The kernels end with `close()`, or with the program.
     """
 
     stateful: bool = True
@@ -26,11 +26,11 @@ class KernelboxCodeExecutor(BaseCodeExecutor):
 
     def execute_code(self, invocation_context: Any, code_execution_input: CodeExecutionInput) -> CodeExecutionResult:
         name = f"adk-{code_execution_input.execution_id or invocation_context.session.id}"
-        kernel = get_or_create(name, lifetime="process", **self.options)
+        kernel, cell = open_session(name, {"timeout": self.timeout_seconds, **self.options})
         self._opened.add(name)
         for file in code_execution_input.input_files:
             kernel.files.write(os.path.basename(file.name), file.content)
-        result = kernel.execute(code_execution_input.code, timeout=self.timeout_seconds)
+        result = kernel.execute(code_execution_input.code, **cell)
         text, pictures = text_and_pictures(result)
         kinds = [mime.removeprefix("image/") for mime, _ in pictures]
         files = [

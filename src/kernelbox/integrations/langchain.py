@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 from kernelbox.api._async_kernel import AsyncKernel
-from kernelbox.api._sync import destroy, get_or_create
-from kernelbox.integrations._adapting import DESCRIPTION, needs
+from kernelbox.api._kernel import Kernel
+from kernelbox.api._sync import destroy
+from kernelbox.integrations._adapting import DESCRIPTION, needs, open_session
 from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.wire._results import ExecutionResult
 
@@ -29,7 +30,7 @@ class CellFailed(ToolException):
 class KernelboxTool(BaseTool):
     """Runs Python in the kernel of the conversation's `thread_id`, or in the one called `kernel`.
 
-    `options` are those of `get_or_create`. Kernels end with `close()`, or with the program; one that you name lives on.
+    `options` are those of `Kernel`. Kernels end with `close()`, or with the program; one that you name lives on.
     """
 
     name: str = "python"
@@ -43,20 +44,22 @@ class KernelboxTool(BaseTool):
     _own: str = PrivateAttr(default_factory=lambda: f"langchain-{os.urandom(6).hex()}")
 
     def _run(self, code: str, config: RunnableConfig) -> tuple[Any, ExecutionResult]:
-        return _answer(get_or_create(self._open(config)).execute(code, timeout=self.timeout))
+        kernel, cell = self._open(config)
+        return _answer(kernel.execute(code, **cell))
 
     async def _arun(self, code: str, config: RunnableConfig) -> tuple[Any, ExecutionResult]:
-        name = await in_thread(self._open, config)
-        return _answer(await AsyncKernel(name).execute(code, timeout=self.timeout))
+        kernel, cell = await in_thread(self._open, config)
+        return _answer(await AsyncKernel.of(kernel).execute(code, **cell))
 
-    def _open(self, config: RunnableConfig) -> str:
-        """Opens the kernel of a conversation; returns its name."""
+    def _open(self, config: RunnableConfig) -> tuple[Kernel, dict[str, Any]]:
+        """Opens the kernel of a conversation; returns it with the options of its cells."""
+        options = {"timeout": self.timeout, **self.options}
         if self.kernel is not None:
-            return get_or_create(self.kernel, **self.options).name
+            return open_session(self.kernel, options, "kernel")
         thread = config.get("configurable", {}).get("thread_id")
         name = self._own if thread is None else f"{self._own}-{thread}"
         self._opened.add(name)
-        return get_or_create(name, lifetime="process", **self.options).name
+        return open_session(name, options)
 
     def close(self) -> None:
         """Ends the kernels that were opened for conversations."""

@@ -13,6 +13,7 @@ from agents.models.interface import Model
 from agents.sandbox import LocalSnapshotSpec, Manifest, SandboxAgent, SandboxRunConfig
 from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError
 from google.adk.agents import LlmAgent
+from google.adk.code_executors.code_execution_utils import CodeExecutionInput
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import InMemoryRunner
 from google.genai import types
@@ -138,6 +139,34 @@ def test_cancelling_a_call_of_langchain_interrupts_the_cell_and_keeps_the_variab
 
     asyncio.run(scenario())
     tool.close()
+    assert list_kernels() == []
+
+
+def price(item: str) -> float:
+    """Returns the price of an item."""
+    return len(item) * 1.5
+
+
+def test_the_options_of_a_kernel_hold_for_the_cells_of_langchain() -> None:
+    options = {"tools": [price], "approve": lambda request: request.tool_args["item"] == "pear"}
+    tool = KernelboxTool(options=options)
+
+    def call(code: str) -> dict[str, Any]:
+        return {"name": "python", "args": {"code": code}, "id": "1", "type": "tool_call"}
+
+    for answer in (tool.invoke(call("price('pear')")), asyncio.run(tool.ainvoke(call("price('pear')")))):
+        assert answer.artifact.value == 6.0
+    for answer in (tool.invoke(call("price('fig')")), asyncio.run(tool.ainvoke(call("price('fig')")))):
+        assert "ApprovalRejectedError" in str(answer.content)
+    tool.close()
+    assert list_kernels() == []
+
+
+def test_the_options_of_a_kernel_hold_for_the_cells_of_adk() -> None:
+    executor = KernelboxCodeExecutor(options={"tools": [price], "tags": {"team": "a"}})
+    done = executor.execute_code(None, CodeExecutionInput("print(price('fig'))", execution_id="one"))
+    assert (done.stdout, done.exit_code) == ("4.5", 0)
+    executor.close()
     assert list_kernels() == []
 
 
