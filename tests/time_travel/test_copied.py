@@ -229,8 +229,10 @@ def test_background_tasks_run_in_both_and_go_on_after_a_rollback(here: KernelRec
     run(here, tick + "        await asyncio.sleep(0.01)\ntask = asyncio.create_task(tick())")
     checkpoint(here)
     copy = branch(here, "copy")
+    run(here, "later = asyncio.create_task(tick())")
     rollback(here)
     for kernel in (here, copy):
+        assert value(kernel, "[each.get_coro().__name__ for each in asyncio.all_tasks()].count('tick')") == "1"
         run(kernel, "before = n\nwhile n < before + 3: await asyncio.sleep(0.01)")
 
 

@@ -13,6 +13,12 @@ from tests.support.cells import run, value
 from kernelbox import CannotCopy, CodeExecutor, KernelRecord, branch, checkpoint, checkpoints, get_or_create
 from kernelbox.host._engines import engine_named
 
+NATIVE_THREAD = """
+import ctypes
+system = ctypes.CDLL(None)
+system.pthread_create(ctypes.byref(ctypes.c_ulong()), None, ctypes.cast(system.pause, ctypes.c_void_p), None)
+"""
+
 OBSTACLES = {
     "a Python thread": (
         "import threading, time; threading.Thread(target=time.sleep, args=(1000,), name='busy', daemon=True).start()",
@@ -25,6 +31,10 @@ OBSTACLES = {
     "a database": (
         "import sqlite3; c = sqlite3.connect('t.db'); c.execute('create table t (x)'); c.commit()",
         "t.db is open; close its connections",
+    ),
+    "a thread that no library starts again": (
+        NATIVE_THREAD,
+        "has threads that a copy would lack; use it in another process",
     ),
     "a file that may not be opened again": (
         "import ctypes, os; f = open('f', 'w'); os.chmod('f', 0); ctypes.CDLL(None).setfsuid(65534)",
@@ -94,6 +104,27 @@ def test_a_kernel_that_has_a_gpu_open_is_refused_by_name(kernel: KernelRecord) -
             copy()
     run(kernel, "gpu.close()")
     assert value(branch(kernel, f"{kernel.name}-b"), "6 * 7") == "42"
+
+
+def test_a_kernel_that_uses_io_uring_is_refused_by_name(kernel: KernelRecord) -> None:
+    run(kernel, "import ctypes, os; ring = ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(120))")
+    if value(kernel, "ring") == "-1":
+        pytest.skip("this system does not allow io_uring")
+    for copy in (lambda: checkpoint(kernel), lambda: branch(kernel, "other")):
+        with pytest.raises(CannotCopy, match=r"a library uses io_uring.*close what it has open"):
+            copy()
+    run(kernel, "os.close(ring)")
+    assert checkpoint(kernel).number == 2
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_other_systems_than_linux_are_refused_by_name(
+    kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch, platform: str
+) -> None:
+    monkeypatch.setattr("sys.platform", platform)
+    for is_branch in (False, True):
+        (reason,) = engine_named("kernelbox").find_refusals(kernel, branch=is_branch)
+        assert f"need Linux, and this is {platform}" in reason
 
 
 def test_guarded_kernels_are_refused_by_name(home: Path) -> None:
