@@ -32,7 +32,7 @@ from kernelbox.host.process._process import children_of, is_spare
 # What a client does step by step: every call and every return in these files, of system calls too.
 STEPS = ("/core/_time_travel.py", "/core/_copy_request.py", "/own/_keeper_request.py", "/store/_checkpoint_files.py")
 
-# Every so many steps a client is killed: each test has one more number to begin with than there are tests.
+# The steps from one at which a client is killed to the next. With 1 it is killed at every step, which takes minutes.
 STRIDE = 27
 
 # Seconds. Each test runs an operation dozens of times, on a machine that may have other work.

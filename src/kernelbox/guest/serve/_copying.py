@@ -187,9 +187,8 @@ class Copies:
         self._settle(link, apart)
         if request.frozen:
             self._stay_frozen(survey)
-        signal.setitimer(signal.ITIMER_REAL, *survey.timer)
-        if request.frozen:
             survey.random.restore()
+        signal.setitimer(signal.ITIMER_REAL, *survey.timer)
 
     def _let_go(self, survey: _Survey) -> None:
         parts = self._parts
