@@ -43,7 +43,8 @@ class Kernel(KernelObject["Approve"]):
     `cwd` to `python` describe the kernel as in `get_or_create`. `timeout` to `budget` are defaults
     for its cells.
 
-    The object finds its kernel by name. A death is reported once; the next cell opens a fresh kernel.
+    The object finds its kernel by name. A death is reported once; the next cell opens a fresh kernel, unless
+    it has come back from a checkpoint.
     """
 
     __slots__ = ()
