@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.support.bounded import BEGUN
+from tests.support.cells import wait_for_end
 from tests.support.front_ends import attached
 from tests.support.server import DEADLINE, Served
 
@@ -63,6 +66,20 @@ def test_the_result_of_a_death_says_which_checkpoint_the_kernel_is_back_at_as_th
     assert served.execute(key, "x")["return_value"] == "1"
     schemas = served.http.get("/openapi.json").json()["components"]["schemas"]
     assert result.keys() <= schemas["ResultModel"]["properties"].keys()
+
+
+def test_a_kernel_that_dies_between_requests_reports_it_once_and_is_back_at_its_checkpoint(
+    served: Served, key: str, service_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_HOME", str(service_home))
+    pid = int(served.execute(key, "x = 1; import os; os.getpid()")["return_value"])
+    kernelbox.checkpoint(served.http.get(f"/kernels/{key}").json()["kernel"]["name"])
+    os.kill(pid, signal.SIGKILL)
+    wait_for_end(pid)
+    result = served.execute(key, "x = 3")
+    assert (result["ending"], result["restored_from"]) == ("never ran", 1)
+    assert "killed by SIGKILL; the kernel was restored from checkpoint 1" in result["error"]["evalue"]
+    assert served.execute(key, "x")["return_value"] == "1"
 
 
 def test_no_answer_says_where_a_kernel_was_that_cannot_be_started_again(
