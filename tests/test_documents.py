@@ -11,7 +11,7 @@ import pytest
 from hatch_build import for_index
 from scripts import api_reference, charts, llms_txt
 from scripts.prose import measure
-from tests.support.documentation import guides, landing_pages, pages_of
+from tests.support.documentation import landing_pages, pages_of
 
 import kernelbox
 from kernelbox.base._config import FORMAT_VARIABLE, TOKEN_VARIABLES, VARIABLES, KernelBoxConfig
@@ -162,7 +162,7 @@ def test_the_list_for_models_names_every_page_with_what_it_is_for() -> None:
         assert re.match(r"[\w`].{15}", purpose), f"{page} does not begin with what it is for"
 
 
-@pytest.mark.parametrize("page", [DOCS.parent / "README.md", DOCS / "index.md", *guides()], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", landing_pages(), ids=lambda page: page.name)
 def test_a_page_that_people_read_first_has_short_sentences(page: Path) -> None:
     prose = measure(page.read_text())
 

@@ -45,8 +45,7 @@ def blocks(page: Path) -> list[Block]:
 
 def landing_pages() -> list[Path]:
     """Returns the pages that people read first: the README, the landing page, the tutorial and the how-to guides."""
-    folders = [page for folder in ("tutorial", "how-to") for page in sorted((DOCS / folder).glob("*.md"))]
-    return [ROOT / "README.md", DOCS / "index.md", DOCS / "quickstart.md", *folders]
+    return [ROOT / "README.md", DOCS / "index.md", *guides()]
 
 
 def guides() -> list[Path]:
