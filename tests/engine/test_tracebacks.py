@@ -283,6 +283,16 @@ def test_a_missing_key_suggests_the_one_that_was_meant_once(kernel: KernelRecord
     assert text.count("Hint: ") == 1
 
 
+def test_a_missing_file_suggests_one_of_the_same_directory(kernel: KernelRecord, tmp_path: Path) -> None:
+    (tmp_path / "prices.csv").write_text("3")
+    assert fail(kernel, f"open({str(tmp_path / 'price.csv')!r})").endswith(
+        f"Hint: did you mean {str(tmp_path / 'prices.csv')!r}?"
+    )
+    assert fail(kernel, f"import os; os.chdir({str(tmp_path)!r})\nopen('Prices.CSV')").endswith("mean 'prices.csv'?")
+    assert "Hint" not in fail(kernel, "open('other')")
+    assert "Hint" not in fail(kernel, "open('no-directory/prices.csv')")
+
+
 def test_a_missing_key_of_an_object_of_the_user_calls_none_of_its_code(kernel: KernelRecord) -> None:
     code = "class Keys(dict):\n    def __iter__(self): print('called'); return iter(['city'])\nKeys(city=1)['ctiy']"
     assert execute(kernel, code, timeout=DEADLINE).output == ""

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable
 from types import ModuleType
 
+from kernelbox.guest._stdlib import os
 from kernelbox.guest.shell._missing_keys import find_keys
 from kernelbox.guest.shell._network import has_network, wants_network
 from kernelbox.wire._builtins import keep_builtins
@@ -88,6 +89,8 @@ def hint(exc: BaseException, value: str) -> str:
             return _meant(exact(key), find_keys(exc.__traceback__))
         case RuntimeError() if value in _LOOP_RUNS:
             return "Hint: an event loop runs already; write `await main()` in place of `asyncio.run(main())`"
+        case FileNotFoundError(filename=str(path)):
+            return _meant_file(exact(path))
     return _NO_NETWORK if wants_network(exc) and not has_network() else ""
 
 
@@ -133,6 +136,17 @@ def _visible(exc: BaseException) -> Iterable[str]:
     return [*frame.f_locals, *frame.f_globals, *vars(builtins)] if frame is not None else ()
 
 
+def _meant_file(path: str) -> str:
+    """Suggests a file of the same directory."""
+    directory, name = os.path.split(path)
+    try:
+        with os.scandir(directory or ".") as entries:
+            names = [entry.name for entry, _ in zip(entries, range(_MOST_NAMES), strict=False)]
+    except (OSError, ValueError):
+        return ""
+    return _meant(name, names, directory)
+
+
 def _attributes(thing: object) -> Iterable[str]:
     """Returns the names that a thing has, past a `__dir__` or `__getattr__` of its own."""
     if isinstance(thing, ModuleType):
@@ -145,7 +159,7 @@ def _attributes(thing: object) -> Iterable[str]:
     return [name for names in (own, *(vars(cls) for cls in classes)) for name in names]
 
 
-def _meant(name: str, names: Iterable[object]) -> str:
+def _meant(name: str, names: Iterable[object], directory: str = "") -> str:
     import difflib
 
     if not name or len(name) > _LONGEST_NAME:
@@ -157,6 +171,6 @@ def _meant(name: str, names: Iterable[object]) -> str:
         return ""
     for candidate in known:
         if candidate.lower() == name.lower():
-            return f"Hint: did you mean {candidate!r}?"
+            return f"Hint: did you mean {os.path.join(directory, candidate)!r}?"
     found = difflib.get_close_matches(name, sorted(known), 1, _LIKENESS)
-    return f"Hint: did you mean {found[0]!r}?" if found else ""
+    return f"Hint: did you mean {os.path.join(directory, found[0])!r}?" if found else ""
