@@ -58,10 +58,6 @@ class CallerKernels:
         """Returns the kernels, oldest first."""
         return [record for record in await self._kernels.all() if self._owns(record)]
 
-    async def measured(self, records: list[KernelRecord]) -> list[KernelRecord]:
-        """Fills in what each live kernel uses."""
-        return await self._kernels.measured(records)
-
     async def get(self, key: str) -> KernelRecord:
         """Returns the record of an id, name or session name; raises KernelNotFound."""
         record = None
@@ -105,21 +101,14 @@ class CallerKernels:
         A caller that may not open kernels gets an existing one; raises RequestRefused if there is none.
         """
         if "manage" not in self._caller.scopes:
-            return await self._kernel_that_is_there(name)
+            try:
+                return await self.kernel(name)
+            except KernelNotFound as exc:
+                sentence = f"there is no kernel {name!r:.100}, and this token lacks the scope 'manage', which opens one"
+                raise RequestRefused(403, "scope_missing", sentence) from exc
         kernel = await self._kernels.use(f"{self._caller.prefix}{name}")
         self._noted["kernel_id"] = kernel.record.kernel_id
         return kernel
-
-    async def _kernel_that_is_there(self, name: str) -> KernelHandle:
-        try:
-            return await self.kernel(name)
-        except KernelNotFound as exc:
-            sentence = f"there is no kernel {name!r:.100}, and this token lacks the scope 'manage', which opens one"
-            raise RequestRefused(403, "scope_missing", sentence) from exc
-
-    async def answers(self, record: KernelRecord) -> bool:
-        """Asks a kernel for a sign of life; one that runs a cell is taken at its word."""
-        return await self._kernels.answers(record)
 
     async def ask(self, key: str, what: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Asks a kernel something between cells; raises KernelBusy if a cell runs in it."""

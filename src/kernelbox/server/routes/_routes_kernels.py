@@ -44,10 +44,10 @@ async def list_kernels(
     kernels = kernels_of(request)
     records = await kernels.all()
     if usage:
-        await kernels.measured(records)
+        await state_of(request).kernels.measured(records)
     if refresh:
         live = [record for record in records if record.alive]
-        answers = await asyncio.gather(*map(kernels.answers, live))  # one that is stuck takes seconds
+        answers = await asyncio.gather(*map(state_of(request).kernels.answers, live))  # one that is stuck takes seconds
         for record in (record for record, answered in zip(live, answers, strict=True) if not answered):
             record.status = "unknown"
     return KernelList(kernels=[show(request, kernels, record) for record in records])
@@ -63,8 +63,9 @@ async def wipe_kernels(request: Request) -> Wiped:
 @needs("read")
 async def get_kernel(key: str, request: Request) -> KernelStatus:
     kernels = kernels_of(request)
-    (record,) = await kernels.measured([await kernels.get(key)])
-    return KernelStatus(alive=await kernels.answers(record), kernel=show(request, kernels, record))
+    (record,) = await state_of(request).kernels.measured([await kernels.get(key)])
+    alive = await state_of(request).kernels.answers(record)
+    return KernelStatus(alive=alive, kernel=show(request, kernels, record))
 
 
 @router.delete(
