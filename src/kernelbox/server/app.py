@@ -47,9 +47,12 @@ if TYPE_CHECKING:
 
 # The routes, each module's in one router; a request is compared with one after the other, so the busiest come first.
 ROUTERS = (
-    _routes_execution.router,
+    _routes_execution.in_kernel,
+    _routes_execution.in_session,
     _routes_service.router,
     _routes_kernels.router,
+    _routes_jobs.in_kernel,
+    _routes_jobs.in_session,
     _routes_jobs.router,
     _routes_sockets.router,
     _routes_looking.router,

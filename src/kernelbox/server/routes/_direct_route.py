@@ -25,7 +25,7 @@ from kernelbox.server.routes._app_state import require_need
 from kernelbox.server.routes._idempotent_jobs import is_key
 from kernelbox.server.routes._models import CellBody
 
-Endpoint = Callable[[str, Any, Request, str | None], Awaitable[Response]]
+Endpoint = Callable[[Any, Request, str | None], Awaitable[Response]]
 Direct = tuple[Endpoint, type[CellBody]]
 
 # Where a request carries the span that FastAPI makes for it.
@@ -33,7 +33,7 @@ _SPAN = "fastapi.telemetry"
 
 
 class DirectRoutes:
-    """Runs code for plain POST requests to paths that have one parameter."""
+    """Runs code for plain POST requests."""
 
     def __init__(self, app: ASGIApp, routes: Mapping[str, Direct]) -> None:
         self._app = app
@@ -43,7 +43,7 @@ class DirectRoutes:
         if not _is_plain(scope) or (found := self._find(scope["path"])) is None:
             await self._app(scope, receive, send)
             return
-        endpoint, model, key = found
+        endpoint, model, scope["path_params"] = found
         answer: Response
         try:
             require_need(Request(scope), endpoint)
@@ -57,13 +57,13 @@ class DirectRoutes:
             return
         else:
             request = Request(scope, receive)
-            answer = await _answer(endpoint(key, body, request, request.headers.get("idempotency-key")))
+            answer = await _answer(endpoint(body, request, request.headers.get("idempotency-key")))
         await answer(scope, receive, send)
 
-    def _find(self, path: str) -> tuple[Endpoint, type[CellBody], str] | None:
+    def _find(self, path: str) -> tuple[Endpoint, type[CellBody], dict[str, str]] | None:
         for pattern, endpoint, model in self._routes:
             if found := pattern.match(path):
-                return endpoint, model, found[1]
+                return endpoint, model, found.groupdict()
         return None
 
 

@@ -7,22 +7,20 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import Header
+from fastapi import APIRouter, Depends, Header, Path
 from fastapi.requests import HTTPConnection
 
 from kernelbox.core._cell_options import CellOptions
 from kernelbox.core._kernel_handle import KernelHandle
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.jobs._job_service import fingerprint
-from kernelbox.server.routes._app_state import AppState, caller_of, kernels_of, state_of
+from kernelbox.server.routes._app_state import AppState, CheckedRoute, caller_of, kernels_of, state_of
 from kernelbox.server.routes._models import CellBody, ExecuteBody, JobExecute
 from kernelbox.wire._results import ExecutionResult
 
 if TYPE_CHECKING:
     from kernelbox.server.jobs._running_job import OnBegin, Work
     from kernelbox.shells._asyncio_cell import OnEvent
-
-FindKernel = Callable[[], Awaitable[KernelHandle]]
 
 _KEY = "^[!-~]{1,255}$"
 is_key = re.compile(_KEY).fullmatch
@@ -33,16 +31,39 @@ Key = Annotated[
 ]
 
 
-async def begin_in_kernel(request: HTTPConnection, key: str, body: ExecuteBody | JobExecute, once: str | None) -> str:
-    """Begins a job in an existing kernel; returns its id."""
-    kernels = kernels_of(request)
-    return await begin_job(request, body, running(request, body, lambda: kernels.kernel(key)), once)
+async def _names_kernel(key: Annotated[str, Path(description="an id, a name or a session name")]) -> None:
+    """Describes the path of a route that runs code in an existing kernel."""
 
 
-async def begin_in_session(request: HTTPConnection, name: str, body: ExecuteBody | JobExecute, once: str | None) -> str:
-    """Begins a job in the kernel of a name, which is opened if it is new; returns its id."""
-    kernels = kernels_of(request)
-    return await begin_job(request, body, running(request, body, lambda: kernels.use(name)), once)
+async def _names_session(name: Annotated[str, Path(description="of a kernel, which is opened if it is new")]) -> None:
+    """Describes the path of a route that runs code in the kernel of a name."""
+
+
+def routers(tag: str) -> tuple[APIRouter, APIRouter]:
+    """Returns the routers of routes that run code: in an existing kernel, and in the kernel of a name."""
+    return (
+        APIRouter(prefix="/kernels/{key}", tags=[tag], route_class=CheckedRoute, dependencies=[Depends(_names_kernel)]),
+        APIRouter(
+            prefix="/sessions/{name}", tags=[tag], route_class=CheckedRoute, dependencies=[Depends(_names_session)]
+        ),
+    )
+
+
+def find_kernel(request: HTTPConnection) -> Callable[[], Awaitable[KernelHandle]]:
+    """Returns what finds the kernel in the path of a request, and opens that of a name if it is new."""
+    kernels, path = kernels_of(request), request.path_params
+    return lambda: kernels.use(path["name"]) if "name" in path else kernels.kernel(path["key"])
+
+
+async def begin_cell(request: HTTPConnection, body: ExecuteBody | JobExecute, once: str | None) -> str:
+    """Begins a job that runs one cell in the kernel of a path; returns its id."""
+    state, find = state_of(request), find_kernel(request)
+
+    async def work(on_event: OnEvent, on_begin: OnBegin) -> ExecutionResult:
+        options = options_of(state, body)
+        return await state.executions.run(await find(), body.code, options, on_event=on_event, on_begin=on_begin)
+
+    return await begin_job(request, body, work, once)
 
 
 async def begin_job(request: HTTPConnection, body: CellBody, work: Work, once: str | None) -> str:
@@ -53,18 +74,6 @@ async def begin_job(request: HTTPConnection, body: CellBody, work: Work, once: s
     # pydantic's own JSON has no form for halves of characters, which code may have.
     about = {"fingerprint": fingerprint(request.scope["path"], json.dumps(body.model_dump()))}
     return await state_of(request).jobs.begin(caller_of(request), about, work, key=once)
-
-
-def running(request: HTTPConnection, body: ExecuteBody | JobExecute, find: FindKernel) -> Work:
-    """Returns the work of a job that runs one cell."""
-    state = state_of(request)
-
-    async def work(on_event: OnEvent, on_begin: OnBegin) -> ExecutionResult:
-        return await state.executions.run(
-            await find(), body.code, options_of(state, body), on_event=on_event, on_begin=on_begin
-        )
-
-    return work
 
 
 def options_of(state: AppState, body: ExecuteBody | JobExecute) -> CellOptions:

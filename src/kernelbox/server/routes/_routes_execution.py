@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from kernelbox.base._errors import KernelNotFound
@@ -13,90 +14,63 @@ from kernelbox.server.http._failures import failure
 from kernelbox.server.jobs._answers import answer_with, answer_with_json
 from kernelbox.server.jobs._client_disconnect import run_attended
 from kernelbox.server.jobs._job_service import LOST
-from kernelbox.server.routes._app_state import AppState, CheckedRoute, caller_of, kernels_of, needs, state_of
+from kernelbox.server.routes._app_state import AppState, caller_of, needs, state_of
 from kernelbox.server.routes._bodies import CONFLICT, FULL, NOT_FOUND, QUEUE_FULL
-from kernelbox.server.routes._idempotent_jobs import FindKernel, Key, begin_job, options_of, running
+from kernelbox.server.routes._idempotent_jobs import Key, begin_cell, begin_job, find_kernel, options_of, routers
 from kernelbox.server.routes._models import ExecuteBody, ResultModel, RetryExecute
 from kernelbox.wire._results import ExecutionResult
 
 if TYPE_CHECKING:
-    from kernelbox.server.jobs._running_job import OnBegin, Work
+    from kernelbox.server.jobs._running_job import OnBegin
     from kernelbox.shells._asyncio_cell import OnEvent
 
-router = APIRouter(route_class=CheckedRoute, tags=["Execution"])
+in_kernel, in_session = routers("Execution")
 
 _IN_KERNEL = {200: {"model": ResultModel}, **CONFLICT, **NOT_FOUND, **QUEUE_FULL, **FULL}
 _IN_SESSION = {200: {"model": ResultModel}, **CONFLICT, **QUEUE_FULL, **FULL}
 
 
-@router.post("/kernels/{key}/execute", summary="Run code in a kernel", responses=_IN_KERNEL)
+@in_kernel.post("/execute", summary="Run code in a kernel", responses=_IN_KERNEL)
+@in_session.post("/execute", summary="Run code in the kernel of a name, opened if it is new", responses=_IN_SESSION)
 @needs("run")
-async def execute(key: str, body: ExecuteBody, request: Request, idempotency_key: Key = None) -> Response:
-    kernels = kernels_of(request)
-    return await _execute(request, body, lambda: kernels.kernel(key), idempotency_key)
+async def execute(body: ExecuteBody, request: Request, idempotency_key: Key = None) -> Response:
+    if idempotency_key is not None:
+        return await _run_once(request, lambda: begin_cell(request, body, idempotency_key))
+    state, find = state_of(request), find_kernel(request)
+    run = state.executions.run(await find(), body.code, options_of(state, body))
+    return answer_with(await run_attended(request.receive, run), caller_of(request))
 
 
-@router.post("/kernels/{key}/execute/retry", summary="Run code, and replacement code if it fails", responses=_IN_KERNEL)
-@needs("run")
-async def execute_with_retry(key: str, body: RetryExecute, request: Request, idempotency_key: Key = None) -> Response:
-    kernels = kernels_of(request)
-    return await _retry(request, body, lambda: kernels.kernel(key), idempotency_key)
-
-
-@router.post(
-    "/sessions/{name}/execute", summary="Run code in the kernel of a name, opened if it is new", responses=_IN_SESSION
-)
-@needs("run")
-async def execute_in_session(name: str, body: ExecuteBody, request: Request, idempotency_key: Key = None) -> Response:
-    kernels = kernels_of(request)
-    return await _execute(request, body, lambda: kernels.use(name), idempotency_key)
-
-
-@router.post(
-    "/sessions/{name}/execute_with_retry",
+@in_kernel.post("/execute/retry", summary="Run code, and replacement code if it fails", responses=_IN_KERNEL)
+@in_session.post(
+    "/execute_with_retry",
     summary="Run code in the kernel of a name, and replacement code if it fails",
     responses=_IN_SESSION,
 )
 @needs("run")
-async def execute_in_session_with_retry(
-    name: str, body: RetryExecute, request: Request, idempotency_key: Key = None
-) -> Response:
-    kernels = kernels_of(request)
-    return await _retry(request, body, lambda: kernels.use(name), idempotency_key)
+async def execute_with_retry(body: RetryExecute, request: Request, idempotency_key: Key = None) -> Response:
+    state, find = state_of(request), find_kernel(request)
+
+    async def work(on_event: OnEvent | None = None, on_begin: OnBegin | None = None) -> ExecutionResult:
+        return await _run_until_success(state, body, find, on_event=on_event, on_begin=on_begin)
+
+    if idempotency_key is not None:
+        return await _run_once(request, lambda: begin_job(request, body, work, idempotency_key))
+    return answer_with(await run_attended(request.receive, work()), caller_of(request))
 
 
 # The same for requests that have nothing odd in them.
 DIRECT = {
     "/kernels/{key}/execute": (execute, ExecuteBody),
-    "/sessions/{name}/execute": (execute_in_session, ExecuteBody),
+    "/sessions/{name}/execute": (execute, ExecuteBody),
 }
 
 
-async def _execute(request: Request, body: ExecuteBody, find: FindKernel, once: str | None) -> Response:
-    if once is not None:
-        return await _run_once(request, body, running(request, body, find), once)
-    state = state_of(request)
-    run = state.executions.run(await find(), body.code, options_of(state, body))
-    return answer_with(await run_attended(request.receive, run), caller_of(request))
-
-
-async def _retry(request: Request, body: RetryExecute, find: FindKernel, once: str | None) -> Response:
-    state = state_of(request)
-    if once is not None:
-
-        async def work(on_event: OnEvent, on_begin: OnBegin) -> ExecutionResult:
-            return await _run_until_success(state, body, find, on_event=on_event, on_begin=on_begin)
-
-        return await _run_once(request, body, work, once)
-    result = await run_attended(request.receive, _run_until_success(state, body, find))
-    return answer_with(result, caller_of(request))
-
-
-async def _run_once(request: Request, body: ExecuteBody, work: Work, once: str) -> Response:
+async def _run_once(request: Request, begin: Callable[[], Awaitable[str]]) -> Response:
     """Answers with the result of the job that the key began, also where the first answer was lost."""
     ended = None
     while ended is None:  # where another request with the key was refused this moment, this one is the first
-        job_id = await begin_job(request, body, work, once)
+        job_id = await begin()
         ended = await state_of(request).jobs.result(job_id)
     record, result = ended
     headers = {"Location": f"/jobs/{job_id}"}
@@ -111,7 +85,7 @@ async def _run_once(request: Request, body: ExecuteBody, work: Work, once: str) 
 async def _run_until_success(
     state: AppState,
     body: RetryExecute,
-    find: FindKernel,
+    find: Callable[[], Awaitable[KernelHandle]],
     *,
     on_event: OnEvent | None = None,
     on_begin: OnBegin | None = None,

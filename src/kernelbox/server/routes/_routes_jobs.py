@@ -18,7 +18,7 @@ from kernelbox.server.jobs._job_service import Jobs, has_all_events
 from kernelbox.server.routes._app_state import CheckedRoute, caller_of, needs, state_of
 from kernelbox.server.routes._bodies import CONFLICT, FULL, NOT_FOUND, QUEUE_FULL
 from kernelbox.server.routes._event_schema import STREAM
-from kernelbox.server.routes._idempotent_jobs import Key, begin_in_kernel, begin_in_session
+from kernelbox.server.routes._idempotent_jobs import Key, begin_cell, routers
 from kernelbox.server.routes._models import (
     Answered,
     ApprovalAnswer,
@@ -33,46 +33,36 @@ from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.wire._json import dump
 
 router = APIRouter(route_class=CheckedRoute, tags=["Jobs"])
+in_kernel, in_session = routers("Jobs")
 
 _BEGUN = {**CONFLICT, **NOT_FOUND, **QUEUE_FULL, **FULL}
 After = Annotated[int, Query(ge=0, le=2**53, description="the number of the last event that was seen")]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="as `after`; browsers send it")]
 
 
-@router.post("/kernels/{key}/jobs", status_code=202, summary="Run code as a job", responses=_BEGUN)
+@in_kernel.post("/jobs", status_code=202, summary="Run code as a job", responses=_BEGUN)
+@in_session.post("/jobs", status_code=202, summary="Run code as a job in the kernel of a name", responses=_BEGUN)
 @needs("run")
-async def begin_job(key: str, body: JobExecute, request: Request, idempotency_key: Key = None) -> JobBegun:
-    return _begun(await begin_in_kernel(request, key, body, idempotency_key))
+async def begin(body: JobExecute, request: Request, idempotency_key: Key = None) -> JobBegun:
+    job_id = await begin_cell(request, body, idempotency_key)
+    return JobBegun(id=job_id, events=f"/jobs/{job_id}/events")
 
 
-@router.post(
-    "/sessions/{name}/jobs", status_code=202, summary="Run code as a job in the kernel of a name", responses=_BEGUN
+@in_kernel.post("/stream", summary="Run code and follow its events", responses={**STREAM, **_BEGUN})
+@in_session.post(
+    "/stream", summary="Run code in the kernel of a name and follow its events", responses={**STREAM, **_BEGUN}
 )
 @needs("run")
-async def begin_job_in_session(name: str, body: JobExecute, request: Request, idempotency_key: Key = None) -> JobBegun:
-    return _begun(await begin_in_session(request, name, body, idempotency_key))
-
-
-@router.post("/kernels/{key}/stream", summary="Run code and follow its events", responses={**STREAM, **_BEGUN})
-@needs("run")
-async def stream(key: str, body: StreamExecute, request: Request, idempotency_key: Key = None) -> Response:
-    return _follow_new(request, body, await begin_in_kernel(request, key, body, idempotency_key))
-
-
-@router.post(
-    "/sessions/{name}/stream",
-    summary="Run code in the kernel of a name and follow its events",
-    responses={**STREAM, **_BEGUN},
-)
-@needs("run")
-async def stream_in_session(name: str, body: StreamExecute, request: Request, idempotency_key: Key = None) -> Response:
-    return _follow_new(request, body, await begin_in_session(request, name, body, idempotency_key))
+async def stream(body: StreamExecute, request: Request, idempotency_key: Key = None) -> Response:
+    job_id, jobs = await begin_cell(request, body, idempotency_key), state_of(request).jobs
+    on_gone = None if body.on_disconnect == "continue" else lambda: jobs.cancel_here(job_id)
+    return EventStream(jobs.events(job_id, 0), headers={"Location": f"/jobs/{job_id}"}, on_gone=on_gone)
 
 
 # The same for requests that have nothing odd in them.
 DIRECT = {
     "/kernels/{key}/stream": (stream, StreamExecute),
-    "/sessions/{name}/stream": (stream_in_session, StreamExecute),
+    "/sessions/{name}/stream": (stream, StreamExecute),
 }
 
 
@@ -161,13 +151,3 @@ def _list(jobs: Jobs, wanted: list[tuple[dict[str, Any], dict[str, Any]]]) -> It
             yield from cut(b"".join((before, _with_result(described, jobs, record))))
             before = b","
     yield b"]}"
-
-
-def _begun(job_id: str) -> JobBegun:
-    return JobBegun(id=job_id, events=f"/jobs/{job_id}/events")
-
-
-def _follow_new(request: Request, body: StreamExecute, job_id: str) -> Response:
-    state = state_of(request)
-    on_gone = None if body.on_disconnect == "continue" else lambda: state.jobs.cancel_here(job_id)
-    return EventStream(state.jobs.events(job_id, 0), headers={"Location": f"/jobs/{job_id}"}, on_gone=on_gone)

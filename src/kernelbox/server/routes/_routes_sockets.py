@@ -7,7 +7,6 @@ A client that runs code sends it first, as `POST …/stream` takes it. Then it m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Literal, TypeVar
 
 from fastapi import APIRouter, WebSocket
@@ -18,7 +17,7 @@ from kernelbox.base._errors import KernelBoxError
 from kernelbox.server.http._failures import RequestRefused, describe_problems
 from kernelbox.server.jobs._event_streams import receive_message, refuse, send_events
 from kernelbox.server.routes._app_state import require, state_of
-from kernelbox.server.routes._idempotent_jobs import begin_in_kernel, begin_in_session
+from kernelbox.server.routes._idempotent_jobs import begin_cell
 from kernelbox.server.routes._models import ApprovalAnswer, StreamExecute
 
 router = APIRouter()
@@ -35,13 +34,22 @@ class _Answer(ApprovalAnswer):
 
 
 @router.websocket("/kernels/{key}/stream")
-async def stream(socket: WebSocket, key: str) -> None:
-    await _serve_new(socket, lambda body: begin_in_kernel(socket, key, body, socket.headers.get("idempotency-key")))
-
-
 @router.websocket("/sessions/{name}/stream")
-async def stream_in_session(socket: WebSocket, name: str) -> None:
-    await _serve_new(socket, lambda body: begin_in_session(socket, name, body, socket.headers.get("idempotency-key")))
+async def stream(socket: WebSocket) -> None:
+    await socket.accept()
+    try:
+        require(socket, "run")
+        body = _validated(StreamExecute, await _first_message(socket))
+        job_id = await begin_cell(socket, body, socket.headers.get("idempotency-key"))
+        try:
+            await _converse(socket, job_id, 0)
+        except WebSocketDisconnect:
+            if body.on_disconnect == "interrupt":
+                state_of(socket).jobs.cancel_here(job_id)
+    except WebSocketDisconnect:
+        pass
+    except (KernelBoxError, RequestRefused) as exc:
+        await refuse(socket, exc)
 
 
 @router.websocket("/jobs/{job_id}/events")
@@ -53,23 +61,6 @@ async def follow(socket: WebSocket, job_id: str) -> None:
             raise RequestRefused(422, "invalid_request", "`after` is the number of the last event that was seen")
         await state_of(socket).jobs.get(require(socket, "read"), job_id)
         await _converse(socket, job_id, int(after))
-    except WebSocketDisconnect:
-        pass
-    except (KernelBoxError, RequestRefused) as exc:
-        await refuse(socket, exc)
-
-
-async def _serve_new(socket: WebSocket, begin: Callable[[StreamExecute], Awaitable[str]]) -> None:
-    await socket.accept()
-    try:
-        require(socket, "run")
-        body = _validated(StreamExecute, await _first_message(socket))
-        job_id = await begin(body)
-        try:
-            await _converse(socket, job_id, 0)
-        except WebSocketDisconnect:
-            if body.on_disconnect == "interrupt":
-                state_of(socket).jobs.cancel_here(job_id)
     except WebSocketDisconnect:
         pass
     except (KernelBoxError, RequestRefused) as exc:
