@@ -5,6 +5,7 @@ Sessions are tags of the kernel, so that every server on the home sees them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from collections.abc import Iterable
@@ -33,7 +34,7 @@ router = APIRouter(route_class=JupyterRoute, tags=["Jupyter"])
 @router.get("/api/sessions", summary="List the sessions")
 @needs("read")
 async def list_sessions(request: Request) -> list[JupyterSession]:
-    found = all_sessions(await kernels_of(request).all())
+    found = _sessions(await kernels_of(request).all())
     return [_show(request, session) for session in found if session.record.alive]
 
 
@@ -43,13 +44,13 @@ async def create_session(body: SessionRequest, request: Request, response: Respo
     """The same path leads to the same session. With `kernel.id` it uses an existing kernel, else a new one."""
     kernels = kernels_of(request)
     async with kernels.alone(f"the notebook {body.path}"):  # two requests for one must not open two kernels
-        for session in all_sessions(await kernels.all()):
+        for session in _sessions(await kernels.all()):
             if session.record.alive and session.path == body.path:
                 break
         else:
-            tag, value = new_session(body.path, body.name or "", body.type)
-            record = await _kernel_for(kernels, body.kernel, {tag: value})
-            session = _session_named(record, tag)
+            new_id = str(uuid.uuid4())
+            tags = _tags(new_id, body.path, body.name or "", body.type)
+            session = _find([await _kernel_for(kernels, body.kernel, tags)], new_id)
     shown = _show(request, session)
     response.headers["Location"] = f"/api/sessions/{shown.id}"
     return shown
@@ -58,7 +59,7 @@ async def create_session(body: SessionRequest, request: Request, response: Respo
 @router.get("/api/sessions/{session_id}", summary="Look at a session", responses=NOT_FOUND)
 @needs("read")
 async def get_session(session_id: str, request: Request) -> JupyterSession:
-    return _show(request, await _find(kernels_of(request), session_id))
+    return _show(request, _find(await kernels_of(request).all(), session_id))
 
 
 @router.patch("/api/sessions/{session_id}", summary="Change a session", responses={**NOT_FOUND, **CONFLICT, **FULL})
@@ -66,19 +67,22 @@ async def get_session(session_id: str, request: Request) -> JupyterSession:
 async def change_session(session_id: str, body: SessionChanges, request: Request) -> JupyterSession:
     """Path, name and type; with `kernel` another kernel, that of an id or a new one. The one before is ended then."""
     kernels = kernels_of(request)
-    before = await _find(kernels, session_id)
-    tag, record = before.tag, before.record
-    value = describe(
+    before = _find(await kernels.all(), session_id)
+    tags = _tags(
+        session_id,
         before.path if body.path is None else body.path,
         before.name if body.name is None else body.name,
         before.type if body.type is None else body.type,
     )
+    kernel_id = before.record.kernel_id
     if body.kernel is None or (body.kernel.id is None and body.kernel.name is None):
-        return _show(request, _session_named(await kernels.retag(record.kernel_id, {tag: value}), tag))
-    after = await _kernel_for(kernels, body.kernel, {tag: value})
-    if after.kernel_id != record.kernel_id:
-        await _let_go(request, kernels, before)
-    return _show(request, _session_named(after, tag))
+        return _show(request, _find([await kernels.retag(kernel_id, tags)], session_id))
+    after = await _kernel_for(kernels, body.kernel, tags)
+    if after.kernel_id != kernel_id and len(_sessions([before.record])) > 1:
+        await kernels.retag(kernel_id, dict.fromkeys(tags))
+    elif after.kernel_id != kernel_id:  # as Jupyter ends a kernel that no session uses any more
+        await state_of(request).front_ends.destroy(kernel_id)
+    return _show(request, _find([after], session_id))
 
 
 @router.delete(
@@ -90,7 +94,7 @@ async def change_session(session_id: str, body: SessionChanges, request: Request
 )
 @needs("manage")
 async def delete_session(session_id: str, request: Request) -> None:
-    session = await _find(kernels_of(request), session_id)
+    session = _find(await kernels_of(request).all(), session_id)
     await state_of(request).front_ends.destroy(session.record.kernel_id)
 
 
@@ -99,30 +103,6 @@ async def _kernel_for(kernels: CallerKernels, wanted: KernelOfSession, tags: dic
     if wanted.id is not None:
         return await kernels.retag(wanted.id, tags)
     return await kernels.create(None, KernelOptions(tags=tags, kernel_type=wanted.name))
-
-
-async def _let_go(request: Request, kernels: CallerKernels, session: NotebookSession) -> None:
-    """Ends the kernel that a session has left, as Jupyter does, unless other sessions use it."""
-    if len(sessions_of(session.record)) > 1:
-        await kernels.retag(session.record.kernel_id, {session.tag: None})
-    else:
-        await state_of(request).front_ends.destroy(session.record.kernel_id)
-
-
-async def _find(kernels: CallerKernels, session_id: str) -> NotebookSession:
-    for session in all_sessions(await kernels.all()):
-        if session.id == session_id:
-            return session
-    raise RequestRefused(404, "session_not_found", f"there is no session {session_id!r:.100}")
-
-
-def _session_named(record: KernelRecord, tag: str) -> NotebookSession:
-    return next(session for session in sessions_of(record) if session.tag == tag)
-
-
-def _show(request: Request, session: NotebookSession) -> JupyterSession:
-    kernel = show_kernel(request, session.record)
-    return JupyterSession(id=session.id, path=session.path, name=session.name, type=session.type, kernel=kernel)
 
 
 _PREFIX = "jupyter.session."
@@ -138,35 +118,31 @@ class NotebookSession:
     type: str
     record: KernelRecord
 
-    @property
-    def tag(self) -> str:
-        """What the session is called among the tags of its kernel."""
-        return f"{_PREFIX}{self.id}"
+
+def _tags(session_id: str, path: str, name: str, kind: str) -> dict[str, str]:
+    """Returns the tag of a kernel that says that a session uses it."""
+    return {f"{_PREFIX}{session_id}": json.dumps([path, name, kind], ensure_ascii=False)}
 
 
-def new_session(path: str, name: str, kind: str) -> tuple[str, str]:
-    """Returns the tag of a new session, and its value."""
-    return f"{_PREFIX}{uuid.uuid4()}", describe(path, name, kind)
-
-
-def describe(path: str, name: str, kind: str) -> str:
-    """Returns the value of a session's tag."""
-    return json.dumps([path, name, kind], ensure_ascii=False)
-
-
-def sessions_of(record: KernelRecord) -> list[NotebookSession]:
-    """Returns the sessions of a kernel; malformed tags, which other programs may write, are skipped."""
+def _sessions(records: Iterable[KernelRecord]) -> list[NotebookSession]:
+    """Returns the sessions of kernels; malformed tags, which other programs may write, are skipped."""
     found = []
-    for tag, value in record.tags.items():
-        if tag.startswith(_PREFIX):
-            try:
-                path, name, kind = map(str, json.loads(value))
-            except (ValueError, TypeError):
-                continue
-            found.append(NotebookSession(tag.removeprefix(_PREFIX), path, name, kind, record))
+    for record in records:
+        for tag, value in record.tags.items():
+            if tag.startswith(_PREFIX):
+                with contextlib.suppress(ValueError, TypeError):
+                    path, name, kind = map(str, json.loads(value))
+                    found.append(NotebookSession(tag.removeprefix(_PREFIX), path, name, kind, record))
     return found
 
 
-def all_sessions(records: Iterable[KernelRecord]) -> list[NotebookSession]:
-    """Returns the sessions of kernels."""
-    return [session for record in records for session in sessions_of(record)]
+def _find(records: Iterable[KernelRecord], session_id: str) -> NotebookSession:
+    for session in _sessions(records):
+        if session.id == session_id:
+            return session
+    raise RequestRefused(404, "session_not_found", f"there is no session {session_id!r:.100}")
+
+
+def _show(request: Request, session: NotebookSession) -> JupyterSession:
+    kernel = show_kernel(request, session.record)
+    return JupyterSession(id=session.id, path=session.path, name=session.name, type=session.type, kernel=kernel)
