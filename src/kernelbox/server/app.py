@@ -139,7 +139,7 @@ def _complete(app: FastAPI, options: ServiceOptions, open_paths: re.Pattern[str]
         require("mcp")
         from kernelbox.mcp._mount import McpMount  # with the SDK, which takes half a second to import
 
-        app.state.mcp = McpMount(options.mcp, state.executions.admit, most=options.max_kernels)
+        app.state.mcp = McpMount(options.mcp, state.executions.noted, most=options.max_kernels)
         app.router.routes.append(Route(PATH, app.state.mcp))
     add_error_handlers(app)
     # The last that is added sees a request first.

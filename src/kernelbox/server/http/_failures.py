@@ -73,9 +73,11 @@ class RequestRefused(Exception):
         self.headers = headers
 
 
-def about_to_end() -> RequestRefused:
-    """Returns what is raised for code that arrives while the server is stopping."""
-    return RequestRefused(503, "draining", "this server is about to end; try again later", {"Retry-After": "5"})
+class Draining(LimitReached):
+    """Raised for code that arrives while the server is stopping."""
+
+    def __init__(self) -> None:
+        super().__init__("this server is about to end; try again later", of_server=True, retry_after=5)
 
 
 def too_much_open() -> LimitReached:
@@ -136,6 +138,7 @@ def answer_to(exc: KernelBoxError | RequestRefused | HTTPException | ClientDisco
         exc = too_much_open()
     if isinstance(exc, LimitReached):
         status, code = (503, "server_full") if exc.of_server else (429, "too_many_requests")
+        code = "draining" if isinstance(exc, Draining) else code
         return failure(status, code, str(exc), {"Retry-After": str(exc.retry_after)})
     if isinstance(exc, StoreFailed):  # its sentence names paths, which are the operator's to know
         _log.error("%s", exc)

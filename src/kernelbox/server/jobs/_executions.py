@@ -15,7 +15,7 @@ from kernelbox.core._kernel_handle import KernelHandle
 from kernelbox.host.files._home import Home
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.server._service_options import ServiceOptions
-from kernelbox.server.http._failures import RequestRefused, about_to_end, sentence_about
+from kernelbox.server.http._failures import Draining, sentence_about
 from kernelbox.server.http._metrics import Metrics
 from kernelbox.server.http._tracing import CellSpan
 from kernelbox.server.jobs._answers import image_address
@@ -96,7 +96,7 @@ class Executions:
         """Returns a place for a cell, to be held while it waits and runs; raises LimitReached if none is free."""
         here, most = record.kernel_id, self._options
         if self.draining:
-            raise about_to_end()
+            raise Draining
         if most.max_queue and self._waiting[here] >= most.max_queue:
             sentence = (
                 f"the most cells that kernel {record.name!r} may have to run is {most.max_queue}; try again later"
@@ -106,13 +106,6 @@ class Executions:
             sentence = f"the most cells that this server may have to run is {most.max_running}; try again later"
             raise LimitReached(sentence, of_server=True)
         return _Noted(record, language, self._waiting, self._metrics)
-
-    def admit(self, record: KernelRecord, language: str) -> _Noted:
-        """Like `noted`, for cells that do not come in a request: raises LimitReached while the server ends, too."""
-        try:
-            return self.noted(record, language)
-        except RequestRefused as exc:
-            raise LimitReached(str(exc), of_server=True) from exc
 
     async def drain(self, grace: float, *, hurry: asyncio.Event) -> Drained:
         """Takes no more cells, and returns when those that run have ended.

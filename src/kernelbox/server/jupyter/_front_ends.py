@@ -29,7 +29,7 @@ class FrontEnds:
     def __init__(self, kernels: AsyncKernels, options: ServiceOptions, executions: Executions) -> None:
         self._kernels = kernels
         self._executions = executions
-        self._rules = ChannelRules(options.policy, kernels.apart(), executions.admit, sentence_about)
+        self._rules = ChannelRules(options.policy, kernels.apart(), executions.noted, sentence_about)
         self._known: dict[str, FrontEndSessions] = {}
         self._expected: dict[tuple[FrontEndSessions, str], None] = {}
 
