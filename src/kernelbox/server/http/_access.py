@@ -12,14 +12,13 @@ import os
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kernelbox.base._errors import LimitReached
 from kernelbox.server.http._callers import TOKEN_VARIABLE, Caller, Token, find_caller
-from kernelbox.server.http._connection_owner import made_by_user
+from kernelbox.server.http._connection_owner import made_by_user, parse_address
 from kernelbox.server.http._failures import RequestRefused, answer_to, failure, too_much_open
 from kernelbox.server.http._headers import all_of, first_of
 from kernelbox.server.http._protocol import CONNECTION
@@ -169,13 +168,15 @@ def _is_users_own(scope: Scope, receive: Receive) -> bool:
 
 
 def _is_loopback(scope: Scope) -> bool:
-    return not _is_unix(scope) and _is_loopback_address(_without_zone(scope["server"][0]))
+    return not _is_unix(scope) and _is_loopback_address(scope["server"][0].partition("%")[0])
 
 
 @lru_cache(maxsize=256)
 def _is_loopback_address(text: str) -> bool:
-    address = _parse_address(text)
-    return address is not None and address.is_loopback
+    try:
+        return parse_address(text).is_loopback
+    except ValueError:
+        return False
 
 
 @lru_cache(maxsize=256)
@@ -188,18 +189,6 @@ def _is_loopback_host(host: str) -> bool:
 def _is_unix(scope: Scope) -> bool:
     server = scope.get("server")
     return server is None or server[1] is None
-
-
-def _without_zone(address: str) -> str:
-    return address.partition("%")[0]
-
-
-def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return None
-    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
 # A name or an address and, behind it, a port: no browser sends anything else (RFC 9110, 7.2).

@@ -71,8 +71,13 @@ def _is_user(uid: int | None) -> bool:
 
 
 def _end(name: tuple[str, int]) -> tuple[Address, int]:
-    address = ip_address(name[0].partition("%")[0])
-    return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address, name[1]
+    return parse_address(name[0].partition("%")[0]), name[1]
+
+
+def parse_address(text: str) -> Address:
+    """Returns an address, an IPv4 one if it is mapped into IPv6; raises ValueError."""
+    address = ip_address(text)
+    return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address
 
 
 def find_owner(client: tuple[Address, int], server: tuple[Address, int]) -> int | None:
