@@ -12,8 +12,8 @@ import json
 import os
 import select
 import sys
-from collections.abc import AsyncIterator, Callable
-from typing import Any, TextIO
+from collections.abc import AsyncIterator, Awaitable
+from typing import TextIO
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -212,17 +212,16 @@ async def read_lines(fd: int, longest: int) -> AsyncIterator[bytes | None]:
 
 async def write_all(fd: int, data: bytes) -> None:
     """Writes data as the client takes it; raises OSError when it has closed its end."""
-    loop, rest = asyncio.get_running_loop(), memoryview(data)
+    rest = memoryview(data)
     while rest:
-        await _until_ready(fd, loop.add_writer, loop.remove_writer)
+        await _until_ready(anyio.wait_writable(fd))
         with contextlib.suppress(BlockingIOError):  # the client may have made it so
             rest = rest[os.write(fd, rest[: select.PIPE_BUF]) :]  # as much as a pipe that is ready takes (pipe(7))
 
 
 async def _read(fd: int) -> bytes:
-    loop = asyncio.get_running_loop()
     while True:
-        await _until_ready(fd, loop.add_reader, loop.remove_reader)
+        await _until_ready(anyio.wait_readable(fd))
         try:
             return os.read(fd, _ROOM)
         except BlockingIOError:
@@ -231,14 +230,8 @@ async def _read(fd: int) -> bytes:
             return b""  # a terminal that was closed, or a socket: there is no more
 
 
-async def _until_ready(fd: int, watch: Callable[..., Any], unwatch: Callable[[int], Any]) -> None:
-    ready = asyncio.Event()
+async def _until_ready(ready: Awaitable[None]) -> None:
     try:
-        watch(fd, ready.set)
+        await ready
     except PermissionError:  # a regular file, which has no such state (epoll_ctl(2))
         await asyncio.sleep(0)
-        return
-    try:
-        await ready.wait()
-    finally:
-        unwatch(fd)
