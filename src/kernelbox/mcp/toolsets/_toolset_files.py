@@ -49,11 +49,7 @@ def add_file_tools(tools: Tools, state: ToolState) -> None:
     async def list_files(path: FilePath = ".") -> Listing:
         """List a directory of the workspace."""
         found, total = await asyncio.to_thread(state.files.entries, path, _MOST_ENTRIES)
-        shown = [
-            ListedFile(name=entry.name, kind=entry.kind, size=entry.size)  # type: ignore[arg-type]  # a closed set
-            for entry in found
-        ]
-        return Listing(entries=shown, total=total)
+        return Listing.model_validate({"entries": found, "total": total}, from_attributes=True)
 
     async def read_file(
         path: FilePath,

@@ -169,11 +169,8 @@ def _add_looking(tools: Tools, state: ToolState) -> None:
     async def list_variables(kernel: KnownKernel = DEFAULT_KERNEL) -> VariableInfos:
         """List the variables in a kernel: type, size and the beginning of each value."""
         found = await state.workplace.variables(kernel)
-        shown = [
-            VariableInfo(name=each.name, type=each.type, size=each.size, preview=each.preview)
-            for each in found[:_MOST_VARIABLES]
-        ]
-        return VariableInfos(variables=shown, total=len(found))
+        shown = {"variables": found[:_MOST_VARIABLES], "total": len(found)}
+        return VariableInfos.model_validate(shown, from_attributes=True)
 
     add_tool(tools, list_kernels, _LOOKS, structured=True)
     add_tool(tools, list_variables, _LOOKS, structured=True)

@@ -16,11 +16,9 @@ from kernelbox.server.routes._bodies import CONFLICT, NOT_FOUND
 from kernelbox.server.routes._models import (
     Complete,
     Completions,
-    Input,
     InputHistory,
     OutputPart,
     VariableList,
-    VariableModel,
 )
 from kernelbox.wire._json import dump
 
@@ -44,8 +42,7 @@ router = APIRouter(
 @needs("read")
 async def list_variables(key: str, request: Request) -> VariableList:
     found = await kernels_of(request).variables(key)
-    described = [VariableModel(name=v.name, type=v.type, size=v.size, preview=v.preview) for v in found]
-    return VariableList(variables=described)
+    return VariableList.model_validate({"variables": found}, from_attributes=True)
 
 
 @router.post("/complete", summary="Complete code at a cursor position")
@@ -63,7 +60,7 @@ async def complete(key: str, body: Complete, request: Request) -> Completions:
 @needs("read")
 async def get_history(key: str, request: Request, last: Annotated[int, Query(ge=1, le=10_000)] = 1000) -> InputHistory:
     past = await kernels_of(request).look_back(key, lambda kernel: kernel.history(last))
-    return InputHistory(inputs=[Input.model_validate(cell, from_attributes=True) for cell in past])
+    return InputHistory.model_validate({"inputs": past}, from_attributes=True)
 
 
 @router.get("/outputs/{execution_id}", summary="Read the whole text of a cell, also what was cut from its result")
