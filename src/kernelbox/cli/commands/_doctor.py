@@ -24,7 +24,7 @@ from kernelbox.host.engines.own._template_processes import is_answering, list_te
 from kernelbox.host.files._home import Home
 from kernelbox.host.files._key import is_missing, key_path, read_key
 from kernelbox.host.files._lock import is_locked, locked
-from kernelbox.host.pythons._probing import OLDEST, probe
+from kernelbox.host.pythons._probing import probe
 from kernelbox.host.pythons._searching import find_python
 from kernelbox.wire._values import dataclass
 
@@ -83,11 +83,7 @@ def _carefully(look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
 
 
 def _check_python() -> Iterator[Check]:
-    found = f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}"
-    if sys.version_info >= OLDEST:
-        yield Check("python", "ok", found)
-    else:
-        yield Check("python", "failed", found, "install kernelbox with Python 3.11 or newer")
+    yield Check("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}")
 
 
 def _check_python_of_kernels() -> Iterator[Check]:
@@ -119,11 +115,9 @@ def _check_packages() -> Iterator[Check]:
 def _check_extras() -> Iterator[Check]:
     """Shows which of the optional parts are installed; none is needed."""
     for name, extra in EXTRAS.items():
-        lacking = missing_extra(name)
-        if lacking:
-            found, fix = f"not installed: {extra.purpose}", f"{installer()} 'kernelbox[{name}]'"
-        else:
-            found, fix = f"installed: {extra.purpose}", ""
+        found, fix = f"installed: {extra.purpose}", ""
+        if missing_extra(name):
+            found, fix = f"not {found}", f"{installer()} 'kernelbox[{name}]'"
         yield Check(f"kernelbox[{name}]", "ok", found, fix)
 
 
@@ -155,8 +149,7 @@ def _check_key() -> Iterator[Check]:
     if is_missing(key_file):
         yield Check("key", "ok", f"{key_path(key_file)}, which is made with the first home")
         return
-    path = read_key(key_file).path
-    yield Check("key", "ok", f"{path}, which seals the homes of this user")
+    yield Check("key", "ok", f"{read_key(key_file).path}, which seals the homes of this user")
 
 
 def _check_runtime_directory() -> Iterator[Check]:
