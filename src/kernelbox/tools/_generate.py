@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Mapping
 
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._errors import InvalidInput
@@ -10,16 +12,9 @@ from kernelbox.core._arguments import check_seconds
 from kernelbox.tools._modules import build_files
 from kernelbox.tools._naming import check_server_name, module_name, module_names
 from kernelbox.tools._package import check_owner, check_root, write_package
-from kernelbox.tools._servers import Servers, read_parameters
+from kernelbox.tools._servers import ServerParameters, Servers, read_parameters
 from kernelbox.tools._session import Session, submit
 from kernelbox.tools._toolbox import CONNECT_TIMEOUT
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping
-
-    from kernelbox.tools._servers import ServerParameters
 
 
 async def generate_mcp_sources(

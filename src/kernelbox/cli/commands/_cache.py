@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 
 from kernelbox.api import _sync
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._limits import show_amount
 from kernelbox.cli.terminal._output import emit
 from kernelbox.cli.terminal._tables import ago, print_table
-from kernelbox.host.pythons._virtual_environments import cache_directory, list_environments, remove_environment
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from kernelbox.host.pythons._virtual_environments import CachedEnvironment
+from kernelbox.host.pythons._virtual_environments import (
+    CachedEnvironment,
+    cache_directory,
+    list_environments,
+    remove_environment,
+)
 
 
 def run(options: Namespace) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 from kernelbox.cli._command_table import COMMANDS
 from kernelbox.cli._parser import parser_for
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 _BASH = """\
 _kernelbox() {

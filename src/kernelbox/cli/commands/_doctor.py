@@ -9,6 +9,9 @@ import re
 import shutil
 import sys
 import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from typing import Literal
 
 from kernelbox.api import _sync
 from kernelbox.api._configured import kernels
@@ -26,16 +29,8 @@ from kernelbox.host.files._key import is_missing, key_path, read_key
 from kernelbox.host.files._lock import is_locked, locked
 from kernelbox.host.pythons._probing import probe
 from kernelbox.host.pythons._searching import find_python
+from kernelbox.host.store._record import KernelRecord
 from kernelbox.wire._values import dataclass
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Callable, Iterator
-    from typing import Literal
-
-    from kernelbox.host.store._record import KernelRecord
-
 
 _NEWLINE = "\n"
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 
 from kernelbox.base._extras import require
 from kernelbox.cli.terminal._output import emit
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 
 def run(options: Namespace) -> int:

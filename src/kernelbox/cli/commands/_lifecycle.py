@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
 from kernelbox import __version__
 from kernelbox.api import _sync
@@ -16,19 +20,11 @@ from kernelbox.cli.terminal._output import answer, emit, say
 from kernelbox.core._every_kernel import list_all
 from kernelbox.core._options import choose_sandbox
 from kernelbox.host.engines._limiting import measured
+from kernelbox.host.files._place import Place
+from kernelbox.host.store._record import KernelRecord
 from kernelbox.wire._layout import LOG, TEMPLATE
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-    from typing import TypeVar
-
-    from kernelbox.host.files._place import Place
-    from kernelbox.host.store._record import KernelRecord
-
-    Done = TypeVar("Done")
+Done = TypeVar("Done")
 
 # Bytes that are read from the end of a log: as much as a person reads.
 _LONGEST_LOG = 4 * 1024 * 1024

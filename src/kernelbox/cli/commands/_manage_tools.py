@@ -6,6 +6,8 @@ import asyncio
 import os
 import re
 import sys
+from argparse import Namespace
+from typing import Any
 
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._errors import InvalidInput, KernelBoxError
@@ -16,11 +18,6 @@ from kernelbox.tools._naming import module_name
 from kernelbox.tools._package import remove_package
 from kernelbox.tools._servers import Servers, read_parameters
 from kernelbox.tools._toolbox import describe_server
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from typing import Any
 
 
 def run(options: Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 
 from kernelbox.api import _sync
 from kernelbox.base._errors import InvalidInput
@@ -10,10 +11,6 @@ from kernelbox.base._limits import parse_limits
 from kernelbox.cli.console._console import Console
 from kernelbox.cli.terminal._pretty import progress
 from kernelbox.core._options import choose_sandbox
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 
 def run(options: Namespace) -> int:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 from kernelbox.api import _copies, _sync
 from kernelbox.api._configured import kernels
 from kernelbox.base._limits import show_amount
@@ -10,15 +14,8 @@ from kernelbox.cli.terminal._output import FAILED, answer, say
 from kernelbox.core._time_travel import choose_number
 from kernelbox.core._time_travel import drop as end_checkpoint
 from kernelbox.host._engines import engine_named
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Iterator, Sequence
-    from typing import Any
-
-    from kernelbox.host.store._checkpoint_files import Checkpoint
-    from kernelbox.host.store._record import KernelRecord
+from kernelbox.host.store._checkpoint_files import Checkpoint
+from kernelbox.host.store._record import KernelRecord
 
 # An amount in units of 1,000.
 _DECIMAL = 1000

@@ -9,6 +9,8 @@ import sys
 import termios
 import time
 import tty
+from argparse import Namespace
+from collections.abc import Callable
 
 from kernelbox.api import _sync
 from kernelbox.api._configured import kernels
@@ -20,15 +22,8 @@ from kernelbox.cli.terminal._pretty import paint
 from kernelbox.cli.terminal._tables import STATUS_COLORS, ago, format_table, print_table, width_of
 from kernelbox.core._every_kernel import list_all
 from kernelbox.host.engines._limiting import measured
-from kernelbox.host.store._record import parse_time
+from kernelbox.host.store._record import KernelRecord, parse_time
 from kernelbox.wire._values import dataclass
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Callable
-
-    from kernelbox.host.store._record import KernelRecord
 
 # Seconds between two looks.
 _EVERY = 1.0

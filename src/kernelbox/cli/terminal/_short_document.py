@@ -11,10 +11,7 @@ from kernelbox.cli.terminal._pretty import write
 from kernelbox.cli.terminal._tables import width_of
 from kernelbox.cli.terminal._terminal_text import for_terminal
 from kernelbox.cli.terminal._traceback_colors import color_traceback
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from kernelbox.wire._results import ExecutionResult
+from kernelbox.wire._results import ExecutionResult
 
 # Fields that are printed always, and those that are printed if their value is not the usual one.
 _ALWAYS = ("status", "output", "return_value")
