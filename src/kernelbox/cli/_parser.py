@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from kernelbox.base._command_line import MOST_DIGITS, add_limit_option, add_sandbox_options, count, seconds
+from kernelbox.cli._command_table import EXAMPLES
 from kernelbox.cli._short_call import choose_form
 
 TYPE_CHECKING = False
@@ -120,7 +121,7 @@ def parser_for(command: Command) -> Parser:
     parser = Parser(
         prog=f"kernelbox {command.name}",
         description=command.summary[0].upper() + command.summary[1:] + ".",
-        epilog="examples:\n" + "".join(f"  {example}\n" for example in command.examples),
+        epilog=f"examples:\n{EXAMPLES[command.name]}",
         formatter_class=_Formatter,
         allow_abbrev=False,
         add_help=False,
