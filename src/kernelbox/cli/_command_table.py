@@ -52,7 +52,7 @@ COMMANDS = (
     Command("files", "list, read and write files as a kernel sees them", "_inspect:files"),
     Command("top", "watch what kernels do and use; keys interrupt and destroy them", "_top:run"),
     Command("export", "print a kernel's cells and outputs as a Jupyter notebook", "_jupyter:export"),
-    Command("console", "talk to a kernel in a terminal", "_open_console:run"),
+    Command("console", "talk to a kernel in a terminal", "_lifecycle:console"),
     Command("mcp", "serve kernels to an MCP client, such as Claude Code or Cursor", "_mcp:run"),
     Command("serve", "serve kernels over HTTP: REST, streams, jobs", "_serve:run"),
     Command("jupyter", "let Jupyter use kernelbox: install or remove a kernelspec", "_jupyter:run"),

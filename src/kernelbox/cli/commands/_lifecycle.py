@@ -1,4 +1,4 @@
-"""The commands about kernels themselves: create, list, status, interrupt, restart, destroy, wipe, logs, version."""
+"""The commands about kernels: create, console, list, status, interrupt, restart, destroy, wipe, logs; and version."""
 
 from __future__ import annotations
 
@@ -55,6 +55,22 @@ def create(options: Namespace) -> int:
     from kernelbox.cli.terminal._pretty import say_opened
 
     return answer(options, record.to_dict(), say_opened(record.name))
+
+
+def console(options: Namespace) -> int:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InvalidInput.saying("the console needs a terminal on stdin and stdout; use `kernelbox exec` in scripts")
+    from kernelbox.cli.console._console import Console
+    from kernelbox.cli.terminal._pretty import progress
+
+    sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
+    with progress(f"starting kernel {options.name!r}"):
+        limits = parse_limits(options.limit)
+        record = _sync.get_or_create(
+            options.name, limits=limits, sandbox=sandbox, python=options.python, requirements=options.packages
+        )
+    Console(record).run()
+    return 0
 
 
 def show_all(options: Namespace) -> int:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
+import subprocess
+import tempfile
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app, run_in_terminal
@@ -13,8 +16,8 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers import BashLexer, Python3Lexer
 
 from kernelbox.api._configured import kernels
+from kernelbox.base._environment import host_variable
 from kernelbox.cli.console._console_cell import ConsoleCell
-from kernelbox.cli.console._editing import edit
 from kernelbox.cli.console._kernel_news import KernelNews
 from kernelbox.cli.console._keys import KernelCompleter, make_key_bindings
 from kernelbox.cli.console._typed_history import HomeHistory
@@ -87,7 +90,7 @@ class Console:
             print("this is the kernel's bash, which keeps its state; exit goes back to Python")
             self._in_bash = True
         elif word in ("%edit", "%ed"):
-            edited = edit(rest.strip(), self._last_code)
+            edited = _edit(rest.strip(), self._last_code)
             if edited is not None:
                 self._execute(edited)
         elif word:
@@ -118,3 +121,28 @@ class Console:
                 await run_in_terminal(lambda: say(news))
                 get_app().invalidate()
             await asyncio.sleep(_LOOK_AGAIN)
+
+
+def _edit(path: str, code: str) -> str | None:
+    """Opens the user's editor on a file, or on the last cell; returns the text to run, None if it failed."""
+    command = shlex.split(host_variable("VISUAL") or host_variable("EDITOR") or "vi")
+    if path:
+        return _edit_file(command, os.path.expanduser(shlex.split(path)[0]))
+    with tempfile.TemporaryDirectory(prefix="kernelbox-") as directory:
+        file = os.path.join(directory, "cell.py")
+        with open(file, "w", encoding="utf-8") as out:
+            out.write(code + "\n" if code else "")
+        return _edit_file(command, file)
+
+
+def _edit_file(command: list[str], file: str) -> str | None:
+    try:
+        status = subprocess.run([*command, file], check=False).returncode
+        if status:
+            say(f"%edit: the editor {command[0]!r} exited with status {status}; nothing was run")
+            return None
+        with open(file, encoding="utf-8") as edited:
+            return edited.read()
+    except (OSError, UnicodeDecodeError) as exc:
+        say(f"%edit: {exc}; VISUAL or EDITOR names the editor")
+        return None
