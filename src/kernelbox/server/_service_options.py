@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kernelbox.core.approvals._approval_policy import ApprovalPolicy
 from kernelbox.host.pythons._allowed_pythons import AllowedPythons
-from kernelbox.server.http._callers import Token, tokens_from_env
+from kernelbox.server.http._callers import Token
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,8 +47,3 @@ class ServiceOptions:
     max_upload: int = 1024 * MEBIBYTE
     # Seconds to wait for the next part of a request body; the time for all parts grows with what has arrived.
     body_timeout: float = 30.0
-
-    @classmethod
-    def from_env(cls) -> ServiceOptions:
-        """Returns the options of an application that another program than ours serves."""
-        return cls(tokens=tokens_from_env())

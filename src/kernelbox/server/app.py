@@ -20,6 +20,7 @@ from kernelbox.mcp._client_config import PATH
 from kernelbox.mcp._mcp_options import LARGEST_MESSAGE
 from kernelbox.server._service_options import ServiceOptions
 from kernelbox.server.http._access import NoWebPages, TokenRequired
+from kernelbox.server.http._callers import tokens_from_env
 from kernelbox.server.http._failures import add_error_handlers
 from kernelbox.server.http._headers import HeadAsGet, contain_pages
 from kernelbox.server.http._logs import Logged
@@ -84,7 +85,7 @@ _OPEN_PATHS = re.compile(r"/|/health|/ready|/docs|/redoc|/openapi\.json|/static/
 
 def create_app(options: ServiceOptions | None = None) -> FastAPI:
     """Returns an application with these options; without them, with what the environment says."""
-    options = options or ServiceOptions.from_env()
+    options = options or ServiceOptions(tokens=tokens_from_env())
     app = FastAPIOffline(  # whose documentation needs no other server
         static_url="/static",
         title="KernelBox API",
