@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-from collections.abc import Coroutine
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,7 +31,6 @@ from kernelbox.server.jupyter._front_end_cell import FrontEndCell
 from kernelbox.server.jupyter._front_end_message import TIME_FORMAT, Author, JupyterMessage
 from kernelbox.server.jupyter._kernel_info import NO_DEBUGGER, debug_refusal, kernel_info
 from kernelbox.server.jupyter._other_clients import OtherClients
-from kernelbox.server.jupyter._request_line import RequestLine
 from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.shells._asyncio_run import query
 from kernelbox.shells._asyncio_watch import Ended, KernelWatch, Missed, Restarted
@@ -71,8 +71,8 @@ class FrontEndChannels:
         self._rules = rules
         self.author = Author(os.urandom(16).hex(), _now)
         self._front_ends: set[FrontEnd] = set()
-        self._shell = RequestLine(_MOST_WAITING, self._serve)
-        self._control = RequestLine(_MOST_CONTROL, self._serve)
+        self._shell = _RequestLine(_MOST_WAITING, self._serve)
+        self._control = _RequestLine(_MOST_CONTROL, self._serve)
         self._aborted: set[str] = set()
         self._cell: FrontEndCell | None = None
         self._at_once: set[asyncio.Task[None]] = set()
@@ -340,6 +340,37 @@ class FrontEndChannels:
         for front_end in list(self._front_ends):
             with contextlib.suppress(ConnectionError):  # it has gone this moment
                 await front_end.send(message)
+
+
+class _RequestLine:
+    """Serves requests one after the other, as they came, in a task that lasts as long as there are any."""
+
+    def __init__(self, most: int, serve: Callable[[FrontEnd, JupyterMessage], Awaitable[None]]) -> None:
+        """`most` requests may wait; `serve` answers one."""
+        self.most = most
+        self.waiting: deque[tuple[FrontEnd, JupyterMessage]] = deque()
+        self.worker: asyncio.Task[None] | None = None
+        self._serve = serve
+
+    def __repr__(self) -> str:
+        return f"<_RequestLine {len(self.waiting)} waiting>"
+
+    def add(self, front_end: FrontEnd, request: JupyterMessage) -> bool:
+        """Takes a request, unless too many wait; returns whether it did."""
+        if len(self.waiting) >= self.most:
+            return False
+        self.waiting.append((front_end, request))
+        if self.worker is None:
+            self.worker = asyncio.get_running_loop().create_task(self._work())
+        return True
+
+    async def _work(self) -> None:
+        try:
+            while self.waiting:
+                await self._serve(*self.waiting.popleft())
+                await asyncio.sleep(0)  # thousands may wait of which none takes any time, and others are served too
+        finally:
+            self.worker = None
 
 
 def _tells_death(reply: JupyterMessage) -> bool:
