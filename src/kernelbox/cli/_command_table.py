@@ -51,7 +51,7 @@ COMMANDS = (
     Command("history", "show the cells that a kernel has run", "_inspect:history"),
     Command("files", "list, read and write files as a kernel sees them", "_inspect:files"),
     Command("top", "watch what kernels do and use; keys interrupt and destroy them", "_top:run"),
-    Command("export", "print a kernel's cells and outputs as a Jupyter notebook", "_jupyter:export"),
+    Command("export", "print a kernel's cells and outputs as a Jupyter notebook", "_inspect:export"),
     Command("console", "talk to a kernel in a terminal", "_lifecycle:console"),
     Command("mcp", "serve kernels to an MCP client, such as Claude Code or Cursor", "_mcp:run"),
     Command("serve", "serve kernels over HTTP: REST, streams, jobs", "_serve:run"),

@@ -1,4 +1,4 @@
-"""The commands that look into a kernel: variables, history, files."""
+"""The commands that look into a kernel: variables, history, export, files."""
 
 from __future__ import annotations
 
@@ -47,6 +47,12 @@ def history(options: Namespace) -> int:
         if cell.lost:
             rows.append(("", "", "", f"└ the variables were lost: {cell.lost}"))
     return _show(options, kernel, "cells", cells, ("CELL", "STATUS", "WHEN", "CODE"), rows, right=0)
+
+
+def export(options: Namespace) -> int:
+    """Prints what a kernel has run, with its outputs, as a notebook."""
+    emit(_find(options).notebook())
+    return 0
 
 
 def files(options: Namespace) -> int:

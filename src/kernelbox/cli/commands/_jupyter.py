@@ -1,4 +1,4 @@
-"""`jupyter` and `export`: a kernelspec that lets Jupyter find kernels, and a kernel's history as a notebook."""
+"""`jupyter`: installs or removes a kernelspec that lets Jupyter find kernels."""
 
 from __future__ import annotations
 
@@ -20,13 +20,4 @@ def run(options: Namespace) -> int:
         emit({"removed": remove(options.name, prefix=prefix, user=options.user)})
     else:
         emit({"installed": install(options.name, prefix=prefix, kernel=options.kernel), "name": options.name})
-    return 0
-
-
-def export(options: Namespace) -> int:
-    """Prints what a kernel has run, with its outputs, as a notebook."""
-    from kernelbox.api._configured import kernels
-
-    here = kernels()
-    emit(here.kernel(here.get(options.names[0])).notebook())
     return 0

@@ -103,7 +103,7 @@ class Console:
         self._last_code = self._last_code if bash else code
         if not bash:
             self._count = (result.execution_count or self._count) + 1 if result.state == "kept" else 1
-        self._news.expect_change()
+        self._news.look()  # no news any more: the cell has shown the person what happened to the kernel
 
     def _prompt(self) -> HTML:
         if self._in_bash:

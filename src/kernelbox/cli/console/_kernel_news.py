@@ -14,10 +14,6 @@ class KernelNews:
         self._name = record.name
         self._process: tuple[int | None, int] | None = (record.pid, record.start_time)
 
-    def expect_change(self) -> None:
-        """Takes the kernel as it is now: its own cell has shown the person what happened to it."""
-        self.look()
-
     def look(self) -> str:
         """Returns what has happened since the last look, in a sentence, or ""."""
         here = kernels()
