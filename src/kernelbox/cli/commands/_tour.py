@@ -62,7 +62,7 @@ def run(options: Namespace) -> int:
         tour = _Tour(scratch, guided=guided)
         try:
             with progress("starting the first kernel"):
-                tour.start()
+                tour.kernel = tour.open(_NAME)
             for number, (title, sentence, show) in enumerate(_STEPS, 1):
                 tour.step(f"{number}/{len(_STEPS)}  {title}", sentence, show)
         except _Left:
@@ -86,15 +86,12 @@ class _Tour:
 
     def __init__(self, scratch: str, *, guided: bool) -> None:
         self.guided, self.failed = guided, False
+        self.kernel: Kernel  # which the steps share
         self._directory = os.path.join(scratch, "work")
         os.mkdir(self._directory)
         # Settings of the person, such as limits, would make it another tour.
         key_file = KernelBoxConfig.from_env().key_file
         self.here = Kernels(KernelBoxConfig(home=os.path.join(scratch, "kernels"), key_file=key_file), run_blocking)
-
-    def start(self) -> None:
-        """Opens the kernel, and with it the template that later ones are forked from."""
-        self.kernel = self.open(_NAME)
 
     def open(self, name: str, *, sandbox: SandboxConfig | None = None) -> Kernel:
         """Opens a kernel of the tour."""
@@ -243,16 +240,12 @@ def _show_death(tour: _Tour) -> None:
 
 def _show_rollback(tour: _Tour) -> None:
     tour.cell("rows = [3, 1, 4, 1, 5]")
-    began = time.perf_counter()
-    tour.say('kernel.checkpoint("loaded")', "blue")
-    tour.kernel.checkpoint("loaded")
-    tour.say(f"{(time.perf_counter() - began) * 1000:.1f} ms", "dim")
-    tour.cell("rows.clear()")
-    began = time.perf_counter()
-    tour.say('kernel.rollback("loaded")', "blue")
-    tour.kernel.rollback("loaded")
-    tour.say(f"{(time.perf_counter() - began) * 1000:.1f} ms", "dim")
-    tour.cell("rows")
+    for name, act in (("checkpoint", tour.kernel.checkpoint), ("rollback", tour.kernel.rollback)):
+        tour.say(f'kernel.{name}("loaded")', "blue")
+        began = time.perf_counter()
+        act("loaded")
+        tour.say(f"{(time.perf_counter() - began) * 1000:.1f} ms", "dim")
+        tour.cell("rows.clear()" if name == "checkpoint" else "rows")
 
 
 _STEPS: tuple[tuple[str, str, Callable[[_Tour], None]], ...] = (
