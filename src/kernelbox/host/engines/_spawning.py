@@ -167,7 +167,14 @@ def spawn_cold(request: SpawnRequest, launch: Launch) -> Spawned:
         mode = "program" if request.spawn.argv else f"cold{SANDBOXES}" if request.spawn.is_sandboxed else "cold"
         start_keeper(launch, [mode, str(theirs.fileno())], [theirs.fileno()], place, LOG)
         theirs.close()
-        answer = ask_for_process(ours, request)
+        answer = None
+        try:
+            send_request(ours, request)
+            answer = receive_answer(ours)
+        except TimeoutError as exc:
+            raise StartFailed(f"the kernel's keeper did not answer within {ANSWER_PATIENCE:g} s") from exc
+        except OSError:
+            pass  # the keeper has ended
         if answer is None:
             raise StartFailed(f"the kernel's process ended at once:\n{tail(place, LOG)}")
     return answer
@@ -216,18 +223,6 @@ def start_keeper(launch: Launch, argv: list[str], fds: list[int], place: Place, 
             if exc.errno in EXHAUSTED:
                 raise
             raise StartFailed(f"cannot start {interpreter.executable!r}: {exc}{about}") from exc
-
-
-def ask_for_process(client: socket.socket, request: SpawnRequest) -> Spawned | None:
-    """Asks a keeper for a process; None if the keeper ended without an answer. Raises StartFailed if it refuses."""
-    try:
-        send_request(client, request)
-        client.settimeout(ANSWER_PATIENCE)
-        return receive_answer(client)
-    except TimeoutError as exc:
-        raise StartFailed(f"the kernel's keeper did not answer within {ANSWER_PATIENCE:g} s") from exc
-    except OSError:
-        return None
 
 
 def send_request(client: socket.socket, request: SpawnRequest) -> None:
