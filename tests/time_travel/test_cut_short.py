@@ -156,7 +156,7 @@ def test_a_checkpoint_that_is_cut_short_leaves_a_checkpoint_or_none(
             assert value("a", "x") == "1", step
 
 
-@pytest.mark.parametrize("function", ["publish", "_write_registry", "settle"])
+@pytest.mark.parametrize("function", ["publish", "register", "settle"])
 def test_a_branch_whose_client_is_killed_at_its_last_steps_is_a_kernel_or_none(
     pristine: KernelRecord, keeper: int, function: str
 ) -> None:

@@ -29,6 +29,7 @@ from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from typing import TypeVar
 
     from kernelbox.base._config import KernelBoxConfig
@@ -107,11 +108,9 @@ class Store:
         with self.runtime() as runtime:
             return runtime.enter(name)
 
-    @contextmanager
-    def locking(self, *names: str) -> Iterator[None]:
+    def locking(self, *names: str) -> AbstractContextManager[None]:
         """Holds the locks of names, so that one caller at a time opens, restarts or destroys their kernels."""
-        with self._locked(*map(slug_of, names)):
-            yield
+        return self._locked(*map(slug_of, names))
 
     def is_changing(self, name: str) -> bool:
         """Tells whether a process is opening, restarting or destroying the kernel of a name."""
@@ -134,8 +133,7 @@ class Store:
 
     def read_new(self) -> None:
         """Reads the records that this process has not read yet."""
-        with suppress(FileNotFoundError), self.runtime() as runtime:
-            self._records(runtime).learn_slugs()
+        self._look(lambda records: records.learn_slugs(), None)
 
     def namesakes(self, record: KernelRecord) -> list[KernelRecord]:
         """Returns the other records that have a name of this one: while one takes another's place there are two."""
@@ -220,28 +218,21 @@ class Store:
     def publish(self, record: KernelRecord) -> None:
         """Writes a record that has changed, and updates the registry."""
         self.save(record)
-        self._write_registry(record)
-
-    def register(self, record: KernelRecord) -> None:
-        """Updates the registry with a record that has been written."""
-        self._write_registry(record)
+        self.register(record)
 
     def publish_all(self) -> None:
         """Brings the registry up to date now, however large it is."""
-        self._write_registry(None, at_once=True)
+        self.register(None, at_once=True)
 
     def remove(self, record: KernelRecord, *, publish: bool = True) -> None:
         """Forgets a record and deletes its directory."""
-        self._remove_files(record)
-        if publish:
-            self._write_registry(None)
-
-    def _remove_files(self, record: KernelRecord) -> None:
         with _translated(self.directory(record.kernel_id).path), suppress(FileNotFoundError):
             with self.runtime() as runtime:
                 self._set_aside(runtime, record.kernel_id)
                 self._records(runtime).forget_names(record)
                 runtime.remove_tree(record.kernel_id + GONE)
+        if publish:
+            self.register(None)
 
     def _set_aside(self, runtime: Place, kernel_id: str) -> None:
         gone = kernel_id + GONE
@@ -312,9 +303,9 @@ class Store:
 
     # -- the registry ----------------------------------------------------------------------------------------
 
-    def _write_registry(self, changed: KernelRecord | None, *, at_once: bool = False) -> None:
+    def register(self, changed: KernelRecord | None, *, at_once: bool = False) -> None:
         """Brings the registry up to date; only `changed` is known to differ. A large one follows a moment later."""
-        if self._registry is None or not (changed or self._registry.exists() or self._has_kernels()):
+        if self._registry is None or not (changed or self._registry.exists() or self.count()):
             return
         entry = None if changed is None else self._shown(changed)
         if changed is not None and entry is not None:
@@ -335,14 +326,7 @@ class Store:
         """Brings the registry up to date, unless its home has been removed meanwhile."""
         with suppress(StoreFailed, OSError):  # the next change writes it
             if self._registry is not None and self._registry.exists():
-                self._write_registry(None, at_once=True)
-
-    def _has_kernels(self) -> bool:
-        try:
-            with self.runtime() as runtime:
-                return bool(self._records(runtime).ids())
-        except FileNotFoundError:
-            return False
+                self.publish_all()
 
     def _entry(self, runtime: Place, kernel_id: str) -> Listed | None:
         record = self._records(runtime).get_sound(kernel_id)
@@ -359,7 +343,7 @@ class Store:
         if self._registry is None:
             return
         self._registry.require_usable()
-        if not self._registry.is_sound() and (self._registry.exists() or self._has_kernels()):
+        if not self._registry.is_sound() and (self._registry.exists() or self.count()):
             with suppress(StoreFailed):  # kernels can be listed without it
                 self.publish_all()
 
