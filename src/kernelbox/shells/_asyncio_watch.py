@@ -62,14 +62,13 @@ class KernelWatch:
     def __init__(self, find: Callable[[], Awaitable[KernelHandle]]) -> None:
         self._find = find
         self._connection: LoopConnection | None = None
-        self._lent: Connection | None = None
         self._wanted: asyncio.Future[Lent | None] | None = None
         self._returned = asyncio.Event()
         self._over = False
         self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<KernelWatch {'lent' if self._lent else 'following' if self._connection else 'without a kernel'}>"
+        return f"<KernelWatch {'following' if self._connection else 'without a kernel'}>"
 
     async def take(self) -> Lent | None:
         """Returns the connection for a cell, after all earlier messages; None if no kernel is alive."""
@@ -82,14 +81,10 @@ class KernelWatch:
         try:
             return await self._wanted
         except asyncio.CancelledError:
-            self._give()
+            self._returned.set()
             raise
         finally:
             self._wanted = None
-
-    def _give(self) -> None:
-        self._lent = None
-        self._returned.set()
 
     def look(self) -> None:
         """Checks a dead kernel at once: it may have been restarted."""
@@ -159,9 +154,8 @@ class KernelWatch:
         assert self._connection is not None
         assert self._wanted is not None
         self._connection.detach()
-        self._lent = connection
         self._returned.clear()
-        self._wanted.set_result(Lent(kernel, connection, self._give))
+        self._wanted.set_result(Lent(kernel, connection, self._returned.set))
         await self._returned.wait()
         if not connection.ended:
             self._connection = LoopConnection(connection)
