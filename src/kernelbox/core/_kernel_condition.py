@@ -31,9 +31,6 @@ class Condition:
         self._store = store
         self._idle_timeout = idle_timeout
 
-    def __repr__(self) -> str:
-        return f"<Condition of the kernels in {self._store.runtime_dir}>"
-
     def refresh(self, record: KernelRecord, *, patience: float = CAUSE_PATIENCE) -> KernelRecord:
         """Fills in the current fields of a record: status, last use, and how a dead kernel ended."""
         engine, directory = engine_named(record.engine), self._store.directory(record.kernel_id)

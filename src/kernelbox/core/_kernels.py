@@ -41,9 +41,6 @@ class Kernels(Handle):
         self._environments: dict[str, dict[str, str] | None] = {}
         self.openings: set[str] = set()  # the ids of kernels that were opened for a cell whose result has not come yet
 
-    def __repr__(self) -> str:
-        return f"<Kernels in {self.store.runtime_dir}>"
-
     # -- finding ---------------------------------------------------------------------------------------------
 
     def find(self, key: str) -> KernelRecord | None:

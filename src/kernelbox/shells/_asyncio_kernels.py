@@ -92,9 +92,6 @@ class AsyncKernels(Handle):
         self._starting = asyncio.Semaphore(_MOST_STARTING)
         self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def __repr__(self) -> str:
-        return f"<AsyncKernels of {self._kernels!r}>"
-
     @property
     def config(self) -> KernelBoxConfig:
         return self._kernels.config

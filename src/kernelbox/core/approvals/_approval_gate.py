@@ -81,9 +81,6 @@ class Gate:
         self._host = host
         self._waiting = Waiting()
 
-    def __repr__(self) -> str:
-        return f"<Gate {self._policy!r} shell={self._shell} tools={self._tools}>"
-
     async def decide(
         self,
         ask: Ask,

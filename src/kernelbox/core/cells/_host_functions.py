@@ -50,9 +50,6 @@ class HostFunctions:
         self._signatures = {name: _signature(name, function) for name, function in functions.items()}
         self.described = [self._describe(name) for name in functions]
 
-    def __repr__(self) -> str:
-        return f"<HostFunctions {', '.join(self._functions)}>"
-
     async def answer(self, ask: Ask) -> Answer:
         """Makes a call on the event loop that runs: a plain function runs in a thread."""
         try:

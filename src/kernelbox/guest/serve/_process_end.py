@@ -33,9 +33,6 @@ class ProcessEnd:
         self._bash = bash
         self._io = io
 
-    def __repr__(self) -> str:
-        return f"<ProcessEnd of pid={self._identity.pid}>"
-
     def die(self, reason: str) -> None:
         """Ends the process at once, because it is of no use any more."""
         try:

@@ -82,9 +82,6 @@ class Store:
         self._listing = Deferral(self._list_soon)
         stores.append(ref(self, stores.remove))
 
-    def __repr__(self) -> str:
-        return f"<Store {self.runtime_dir}>"
-
     @property
     def _registry(self) -> Registry | None:
         if self._made_registry is None and self._make_registry is not None:

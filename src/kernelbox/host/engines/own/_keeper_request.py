@@ -73,9 +73,6 @@ class KeeperRequest:
             self._stack.close()
             raise
 
-    def __repr__(self) -> str:
-        return f"<KeeperRequest for {self.plan.record.name!r}>"
-
     def __enter__(self) -> KeeperRequest:
         return self
 
