@@ -104,11 +104,8 @@ class ChildKernel:
     def is_reachable(self) -> bool:
         """Whether clients can find the kernel: its directory is where it was made, with a way in."""
         try:
-            here, there = (
-                os.fstat(self.held["directory"]),
-                os.stat(f"../{self.kernel_id}", dir_fd=self.held["directory"]),
-            )
-            if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+            directory = self.held["directory"]
+            if not os.path.samestat(os.fstat(directory), os.stat(f"../{self.kernel_id}", dir_fd=directory)):
                 return False
             return all(map(self._is_open, self.entrances))
         except (FileNotFoundError, NotADirectoryError):

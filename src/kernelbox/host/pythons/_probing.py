@@ -149,7 +149,7 @@ def _require_packages(interpreter: Interpreter, packages: dict[str, str]) -> Non
         advice = f"uv pip install --python {interpreter.executable} {wanted}"
         if _is_managed(interpreter):
             advice = "its system does not let others install there, so add requirements=[], which makes an environment"
-        missing = " and ".join(map(_with_bound, lacking))
+        missing = " and ".join(f"{name}>={NEEDED[name]}" for name in lacking)
         raise StartFailed(f"the environment of {interpreter.executable!r} lacks {missing}: {advice}")
 
 
@@ -158,10 +158,6 @@ def _is_managed(interpreter: Interpreter) -> bool:
     library = f"python{interpreter.version.rpartition('.')[0]}"
     marker = os.path.join(interpreter.prefix, "lib", library, "EXTERNALLY-MANAGED")
     return not interpreter.is_virtual and os.path.exists(marker)
-
-
-def _with_bound(name: str) -> str:
-    return f"{name}>={NEEDED[name]}"
 
 
 def _read(executable: str, found: dict[str, Any]) -> Interpreter:
