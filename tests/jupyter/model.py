@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kernelbox.host.engines.jupyter._actions import Action, Deliver, SendRequest, Step, WriteActivity, WriteReason
+from kernelbox.host.engines.jupyter._actions import Action, SendRequest, Step, WriteActivity, WriteReason
 from kernelbox.host.engines.jupyter._conversation import Conversation
 from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage
 from kernelbox.wire._messages import Done, Execute, Interrupt, Message
@@ -132,8 +132,8 @@ class Client:
     def perform(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Deliver(message):
-                    self.deliver(message)
+                case Message():
+                    self.deliver(action)
                 case SendRequest():
                     self.request(action)
                 case Step.JOIN_QUEUE:

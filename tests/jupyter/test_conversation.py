@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernelbox.host.engines.jupyter import _actions, _conversation, _jupyter_cell, _probe, _published
-from kernelbox.host.engines.jupyter._actions import Action, Deliver, SendRequest, Step, WriteActivity, WriteReason
+from kernelbox.host.engines.jupyter._actions import Action, SendRequest, Step, WriteActivity, WriteReason
 from kernelbox.host.engines.jupyter._conversation import (
     EXIT_PATIENCE,
     IDLE_PATIENCE,
@@ -108,7 +108,7 @@ EXIT = [{"source": "ask_exit", "keepkernel": False}]
 
 
 def delivered(actions: list[Action]) -> list[Message]:
-    return [action.message for action in actions if isinstance(action, Deliver)]
+    return [action for action in actions if isinstance(action, Message)]
 
 
 def requested(actions: list[Action]) -> list[tuple[str, str, str]]:
@@ -159,7 +159,7 @@ def test_the_first_in_the_queue_submits_to_a_kernel_that_is_known_to_be_free() -
         "x",
         "1",
     )
-    assert started == Deliver(Started("x", 0))
+    assert started == Started("x", 0)
 
 
 @pytest.mark.parametrize("order", [("reply", "idle"), ("idle", "reply")])
@@ -167,7 +167,7 @@ def test_a_cell_ends_with_its_reply_and_idle_in_either_order(order: tuple[str, s
     talk = bring_to("running")
     first, second = [talk.reply(execution_count=1) if half == "reply" else talk.status("idle") for half in order]
     assert first == []
-    assert second == [Deliver(Done("x", "ok", 1)), WriteActivity("idle"), Step.LEAVE_QUEUE]
+    assert second == [Done("x", "ok", 1), WriteActivity("idle"), Step.LEAVE_QUEUE]
     assert (talk.stage, talk.conversation.due) == ("resting", math.inf)
 
 
@@ -398,7 +398,7 @@ def test_a_lost_idle_is_found_out_by_a_probe_behind_the_cell() -> None:
     assert talk.due_in == pytest.approx(IDLE_PATIENCE)
     probe = probe_in(talk.wait(IDLE_PATIENCE))
     done, *rest = talk.answer(probe)
-    assert done == Deliver(Done("x", "ok", 1, cut=True))
+    assert done == Done("x", "ok", 1, cut=True)
     assert rest == [WriteActivity("idle"), Step.LEAVE_QUEUE]
 
 
@@ -450,7 +450,7 @@ def test_output_that_comes_while_the_probe_is_under_way_belongs_to_the_cell() ->
 @pytest.mark.parametrize("harder", [False, True])
 def test_a_cell_that_was_not_submitted_is_withdrawn_and_strikes_no_one(stage: str, harder: bool) -> None:
     talk = bring_to(stage)
-    assert talk.interrupt(harder=harder) == [Step.LEAVE_QUEUE, Deliver(Done("x", "aborted"))]
+    assert talk.interrupt(harder=harder) == [Step.LEAVE_QUEUE, Done("x", "aborted")]
     assert (talk.stage, talk.conversation.due) == ("resting", math.inf)
     assert talk.first() == []
 
@@ -472,7 +472,7 @@ def test_a_cell_that_the_kernel_has_not_begun_is_interrupted_when_it_begins() ->
     talk = bring_to("submitted")
     assert talk.interrupt() == []
     actions = talk.publish("execute_input", execution_count=1)
-    assert actions == [Deliver(Started("x", 1)), Step.INTERRUPT_GROUP]
+    assert actions == [Started("x", 1), Step.INTERRUPT_GROUP]
 
 
 def test_a_silent_cell_has_begun_with_its_busy() -> None:
@@ -666,14 +666,14 @@ def test_an_unused_kernel_is_asked_to_end_and_keeps_its_place_until_it_has() -> 
 def test_a_kernel_that_is_in_use_stays(busy: bool, unused_for: float | None) -> None:
     talk = Talk()
     talk.query("leave", unused_for=60.0)
-    assert talk.first(busy=busy, unused_for=unused_for) == [Step.LEAVE_QUEUE, Deliver(Reply("q", {"left": False}))]
+    assert talk.first(busy=busy, unused_for=unused_for) == [Step.LEAVE_QUEUE, Reply("q", {"left": False})]
     assert talk.stage == "resting"
 
 
 def test_a_kernel_that_others_queue_for_stays() -> None:
     talk = Talk()
     talk.query("leave", unused_for=0.0)
-    assert talk.conversation.behind_others() == [Step.LEAVE_QUEUE, Deliver(Reply("q", {"left": False}))]
+    assert talk.conversation.behind_others() == [Step.LEAVE_QUEUE, Reply("q", {"left": False})]
 
 
 def test_a_kernel_that_serves_a_client_outside_the_queue_stays() -> None:
@@ -685,7 +685,7 @@ def test_a_kernel_that_serves_a_client_outside_the_queue_stays() -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_kernel_that_has_a_cell_of_this_client_stays(stage: str) -> None:
-    assert bring_to(stage).query("leave", unused_for=0.0) == [Deliver(Reply("q", {"left": False}))]
+    assert bring_to(stage).query("leave", unused_for=0.0) == [Reply("q", {"left": False})]
 
 
 # -- the end ---------------------------------------------------------------------------------------------------

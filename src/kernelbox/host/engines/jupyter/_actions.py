@@ -1,15 +1,18 @@
-"""The actions that a conversation with a Jupyter kernel decides on, as values. `JupyterConnection` carries them out."""
+"""The actions that a conversation with a Jupyter kernel decides on, as values. `JupyterConnection` carries them out.
+
+A message among them is handed to the client.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
 
+from kernelbox.wire._messages import Message
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
-
-    from kernelbox.wire._messages import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +26,6 @@ class SendRequest:
     patience: float = 0.0
     metadata: dict[str, Any] = field(default_factory=dict)
     buffers: tuple[bytes, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """Hands a message to the client."""
-
-    message: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +53,4 @@ class Step(Enum):
     KILL_KERNEL = "kills the kernel's process"
 
 
-Action = SendRequest | Deliver | WriteActivity | WriteReason | Step
+Action = Message | SendRequest | WriteActivity | WriteReason | Step

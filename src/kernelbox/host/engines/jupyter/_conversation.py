@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from kernelbox.host.engines.jupyter._actions import Deliver, SendRequest, Step, WriteActivity, WriteReason
+from kernelbox.host.engines.jupyter._actions import SendRequest, Step, WriteActivity, WriteReason
 from kernelbox.host.engines.jupyter._jupyter_cell import JupyterCell, Onlooker
 from kernelbox.host.engines.jupyter._probe import Probe
 from kernelbox.host.engines.jupyter._published import EarlierOutput, Reception
@@ -24,7 +24,6 @@ from kernelbox.wire._messages import INPUT_TOOL, SHELL_SERVER, Ask, Done, Reply,
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Literal
 
     from kernelbox.host.engines.jupyter._actions import Action
@@ -131,7 +130,7 @@ class Conversation:
         cell = JupyterCell(request)
         refusal = cell.refuse(self._language)
         if refusal is not None:
-            return [Deliver(refusal)]
+            return [refusal]
         self._reception.catch_up()
         self._cell, self._probe = cell, None
         self._enter("queueing")
@@ -171,13 +170,13 @@ class Conversation:
             return []
         if query.what == "leave":
             if self._stage != "resting":
-                return [Deliver(Reply(query.id, {"left": False}))]
+                return [Reply(query.id, {"left": False})]
             self._leave = query
             self._enter("leaving")
             return [Step.JOIN_QUEUE]
         if query.what not in _QUERIES:
             reason = f"Jupyter kernels do not answer {query.what!r}, only kernelbox's own kernels do"
-            return [Deliver(Reply(query.id, {"status": "error", "ename": "NotSupported", "evalue": reason}))]
+            return [Reply(query.id, {"status": "error", "ename": "NotSupported", "evalue": reason})]
         args = {name: value for name, value in query.args.items() if value is not None}
         return [SendRequest("shell", f"{_QUERIES[query.what]}_request", args, query.id)]
 
@@ -225,9 +224,9 @@ class Conversation:
             self._reception.take_status(message)
         owned = self._late.owns(message)
         if owned and self._cell is not None and self._stage in ("submitted", "exiting"):
-            return _deliver(self._cell.take_output(message.text("name"), message.text("text")))
+            return [*self._cell.take_output(message.text("name"), message.text("text"))]
         if self._onlooker is not None:
-            return _deliver(self._onlooker.take(message))
+            return [*self._onlooker.take(message)]
         if owned:
             self._late.keep(message)
         return []
@@ -238,12 +237,12 @@ class Conversation:
             return []
         self._asks += 1
         args = {"prompt": message.text("prompt"), "password": message.content.get("password") is True}
-        return [Deliver(Ask(self._cell.id, self._asks, SHELL_SERVER, INPUT_TOOL, args))]
+        return [Ask(self._cell.id, self._asks, SHELL_SERVER, INPUT_TOOL, args)]
 
     def left_out(self, messages: int, size: int) -> list[Action]:
         """Notes that publications were dropped, because too many were unread."""
         if self._cell is not None and self._stage in ("submitted", "exiting"):
-            return _deliver(self._cell.take_loss(messages, size))
+            return [*self._cell.take_loss(messages, size)]
         self._reception.heard = False
         return []
 
@@ -256,7 +255,7 @@ class Conversation:
         if self._probe is not None and self._probe.take_reply(message):
             return self._heed_probe(now)
         if message.kind in _REPLIES and not message.parent.startswith(self._prefix):
-            return [Deliver(Reply(message.parent, message.content))]
+            return [Reply(message.parent, message.content)]
         return []
 
     def process_ended(self) -> list[Action]:
@@ -280,13 +279,13 @@ class Conversation:
         messages: list[Message] = [Started(cell.id, 0)]  # its number follows
         for name, text in self._late.take():
             messages += cell.take_output(name, text)
-        return [WriteActivity("busy", cell.id), request, *_deliver(messages)]
+        return [WriteActivity("busy", cell.id), request, *messages]
 
     def _published_about_cell(self, cell: JupyterCell, message: KernelMessage, now: float) -> list[Action]:
         if not cell.submitted:
             return []  # an earlier cell may have forged it
         was_running = cell.running
-        actions = _deliver(cell.take_published(message))
+        actions: list[Action] = [*cell.take_published(message)]
         if cell.running and not was_running and cell.interrupted:
             actions += self._stop(now)  # it was requested before the cell began
         return actions + self._after(cell, now, REPLY_PATIENCE)
@@ -294,7 +293,7 @@ class Conversation:
     def _replied_to_cell(self, cell: JupyterCell, message: KernelMessage, now: float) -> list[Action]:
         if not cell.submitted or cell.replied:
             return []
-        actions = _deliver(cell.take_reply(message))
+        actions: list[Action] = [*cell.take_reply(message)]
         if cell.asks_to_exit:  # now, because the process may end before `idle` arrives
             actions.append(WriteReason("the cell called exit()"))
         return actions + self._after(cell, now, IDLE_PATIENCE)
@@ -319,7 +318,7 @@ class Conversation:
     def _withdraw(self, cell: JupyterCell) -> list[Action]:
         self._cell = self._probe = None
         self._enter("resting")
-        return [Step.LEAVE_QUEUE, Deliver(Done(cell.id, "aborted"))]
+        return [Step.LEAVE_QUEUE, Done(cell.id, "aborted")]
 
     def _stop(self, now: float) -> list[Action]:
         self._due = now + REPLY_PATIENCE
@@ -353,7 +352,7 @@ class Conversation:
             return self._submit(now)
         if self._stage == "submitted":
             assert self._cell is not None
-            return _deliver(self._cell.give_up()) + self._after(self._cell, now, 0.0)
+            return [*self._cell.give_up(), *self._after(self._cell, now, 0.0)]
         return []
 
     # -- the end of the kernel -------------------------------------------------------------------------------
@@ -375,7 +374,7 @@ class Conversation:
         assert self._leave is not None
         query, self._leave = self._leave, None
         self._enter("resting")
-        return [Step.LEAVE_QUEUE, Deliver(Reply(query.id, {"left": False}))]
+        return [Step.LEAVE_QUEUE, Reply(query.id, {"left": False})]
 
     def _request_shutdown(self) -> Action:
         return SendRequest("control", "shutdown_request", {"restart": False}, self._new_id())
@@ -383,7 +382,3 @@ class Conversation:
     def _new_id(self) -> str:
         self._requests += 1
         return f"{self._prefix}-{self._requests}"
-
-
-def _deliver(messages: Iterable[Message]) -> list[Action]:
-    return [Deliver(message) for message in messages]

@@ -13,7 +13,7 @@ import threading
 import time
 
 from kernelbox.host.engines._local import LocalConnection
-from kernelbox.host.engines.jupyter._actions import Deliver, SendRequest, Step, WriteActivity, WriteReason
+from kernelbox.host.engines.jupyter._actions import SendRequest, Step, WriteActivity, WriteReason
 from kernelbox.host.engines.jupyter._client_queue import QueueLock
 from kernelbox.host.engines.jupyter._connection_file import JupyterLink
 from kernelbox.host.engines.jupyter._conversation import Conversation
@@ -23,7 +23,7 @@ from kernelbox.host.process._forks import forget_in_forks
 from kernelbox.host.process._process import since_boot
 from kernelbox.host.store import _death_notes as _notes
 from kernelbox.host.store._state_file import read_state, write_activity
-from kernelbox.wire._messages import Answer, Execute, Interrupt, Query, Watch
+from kernelbox.wire._messages import Answer, Execute, Interrupt, Message, Query, Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from kernelbox.host.engines.jupyter._zmq_channels import Combined
     from kernelbox.host.process._process import Process
     from kernelbox.host.store._kernel_directory import KernelDirectory
-    from kernelbox.wire._messages import Message
 
 # Messages that were under way when the kernel died arrive within this time.
 _LAST_WORDS_PATIENCE = 0.02
@@ -249,8 +248,8 @@ class JupyterConnection(LocalConnection):
     def _perform(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Deliver(message):
-                    self._inbox.append(message)
+                case Message():
+                    self._inbox.append(action)
                 case SendRequest():
                     self._request(action)
                 case Step.JOIN_QUEUE:
