@@ -157,9 +157,7 @@ class PendingAsks:
 
     def abandon(self, peer: Peer) -> None:
         """Rejects what a vanished client was asked."""
-        for number, (asked, _) in list(self.open.items()):
-            if asked is peer:
-                self._reject(number, "the application that was asked has gone away")
+        self._reject("the application that was asked has gone away", peer)
 
     def begin(self, request: Execute) -> None:
         """Takes the key of the next execution, and applies its rules for starting processes.
@@ -176,13 +174,12 @@ class PendingAsks:
 
     def end(self) -> None:
         """Rejects open questions of threads and tasks. None can ask more once the end of their cell was reported."""
-        for number in list(self.open):
-            self._reject(number, "the cell that asked has ended")
+        self._reject("the cell that asked has ended")
 
-    def _reject(self, number: int, reason: str) -> None:
-        _, put = self.open.get(number, (None, None))
-        if put is not None:
-            put(Answer("", number, False, reason))
+    def _reject(self, reason: str, peer: Peer | None = None) -> None:
+        for number, (asked, put) in list(self.open.items()):
+            if peer is None or asked is peer:
+                put(Answer("", number, False, reason))
 
 
 class _Question:
