@@ -94,6 +94,12 @@ def test_list_and_status_are_tables_that_fit_and_json_is_an_option(home: Path) -
     assert json.loads(COLOR.sub("", on_screen("list", "--json")[1]))["kernels"][0]["name"] == "demo"
 
 
+@pytest.mark.parametrize(("words", "heading"), [((), "run code:"), (("run", "--help"), "examples:")])
+def test_the_headings_of_help_are_bold_unless_no_color_says_otherwise(words: tuple[str, ...], heading: str) -> None:
+    assert f"\x1b[1m{heading}\x1b[0m\n" in on_screen(*words)[1]
+    assert f"\n{heading}\n" in on_screen(*words, NO_COLOR="1")[1]
+
+
 def test_doctor_breaks_a_failure_between_words(home: Path) -> None:
     shown = on_screen("doctor", width=50, NO_COLOR="1", KERNELBOX_STORE_BACKEND="paper")[1]
     assert "✗ settings: KERNELBOX_STORE_BACKEND cannot be\n  'paper': use one of file, memory\n" in shown

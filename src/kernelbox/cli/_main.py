@@ -7,7 +7,7 @@ import os
 import sys
 
 from kernelbox import __version__
-from kernelbox.cli.terminal._output import FAILED, INTERRUPTED, WRONG_USAGE, emit, fill_closed_streams, tell
+from kernelbox.cli.terminal._output import FAILED, INTERRUPTED, WRONG_USAGE, emit, fill_closed_streams, show_help, tell
 
 # Objects that a short call makes before garbage is looked for. Imports make 20,000, which all stay: to look at them
 # again and again takes a twelfth of the call.
@@ -40,7 +40,7 @@ def run(words: list[str]) -> int:
         if words[:1] in ([], ["-h"], ["--help"], ["help"]):
             from kernelbox.cli._command_table import top_help
 
-            print(top_help(), end="", flush=True)
+            show_help(top_help())
             return 0
         if words[:1] in (["-V"], ["--version"]):
             print(f"kernelbox {__version__}", flush=True)

@@ -7,6 +7,7 @@ import argparse
 from kernelbox.base._command_line import MOST_DIGITS, add_limit_option, add_sandbox_options, count, seconds
 from kernelbox.cli._command_table import EXAMPLES
 from kernelbox.cli._short_call import choose_form
+from kernelbox.cli.terminal._output import show_help
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Parser(argparse.ArgumentParser):
     """Raises UsageError instead of ending the process."""
 
     def print_help(self, file: object = None) -> None:
-        print(self.format_help(), end="", flush=True)
+        show_help(self.format_help())
 
     @property
     def option_names(self) -> list[str]:

@@ -119,6 +119,9 @@ class _Tour:
         except EOFError:
             _print("")
             raise _Left from None
+        except KeyboardInterrupt:
+            _print("")  # the sentence about it begins a line
+            raise
 
     def cell(self, code: str, kernel: Kernel | None = None, **options: object) -> ExecutionResult:
         """Runs a cell, and prints its code, what came of it, and how long it took."""

@@ -54,6 +54,21 @@ def _quote_key(key: object) -> str:
     return encode_json(key if isinstance(key, str) else encode_json(key), ascii_only=True)
 
 
+def show_help(text: str) -> None:
+    """Prints help at once. Its headings are bold on a terminal."""
+    if sys.stdout.isatty():
+        from kernelbox.base._environment import wants_color
+
+        if wants_color():
+            lines = text.split("\n")
+            text = "\n".join(f"\x1b[1m{line}\x1b[0m" if _is_heading(line) else line for line in lines)
+    print(text, end="", flush=True)
+
+
+def _is_heading(line: str) -> bool:
+    return line.endswith(":") and not line.startswith(" ")
+
+
 def say(sentence: str) -> None:
     """Prints a sentence for people to stderr."""
     tell(f"kernelbox: {escape(sentence)}\n")
