@@ -12,6 +12,16 @@ MOST_DIGITS = 18
 _EACH_KERNEL = "what each kernel may use, such as memory=512MB; may be repeated (KERNELBOX_LIMIT_*)"
 
 
+def add_flag(parser: ArgumentParser, option: str, text: str) -> None:
+    """Adds an option without a value."""
+    parser.add_argument(option, action="store_true", help=text)
+
+
+def add_seconds(parser: ArgumentParser, option: str, text: str, default: float | None = None) -> None:
+    """Adds an option that is a number of seconds."""
+    parser.add_argument(option, type=seconds, default=default, metavar="SECONDS", help=text)
+
+
 def add_limit_option(parser: ArgumentParser, text: str = _EACH_KERNEL) -> None:
     """Adds the option that `parse_limits` reads."""
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE", help=text)

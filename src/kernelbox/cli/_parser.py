@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from kernelbox.base._command_line import MOST_DIGITS, add_limit_option, add_sandbox_options, count, seconds
+from kernelbox.base._command_line import (
+    MOST_DIGITS,
+    add_flag,
+    add_limit_option,
+    add_sandbox_options,
+    add_seconds,
+    count,
+)
 from kernelbox.cli._command_table import EXAMPLES
 from kernelbox.cli._short_call import choose_form
 from kernelbox.cli.terminal._output import show_help
@@ -175,9 +182,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 def _exec(parser: Parser) -> None:
     _code(parser)
-    parser.add_argument(
-        "--stream", action="store_true", help="print each output at once, as JSON lines; the last line is the result"
-    )
+    add_flag(parser, "--stream", "print each output at once, as JSON lines; the last line is the result")
     _forms(parser, "print like `kernelbox run`", ("--full", "--json"), "print the whole result as JSON")
 
 
@@ -192,8 +197,8 @@ def _code(parser: Parser) -> None:
     parser.add_argument("code", nargs="?", metavar="CODE", help="the code; without it, stdin is read")
     _target(parser)
     parser.add_argument("-f", "--file", metavar="FILE", help="read the code from a file")
-    parser.add_argument("--bash", action="store_true", help="the code is for bash, not Python")
-    _seconds(parser, "stop the code after this long (0: KERNELBOX_EXECUTION_TIMEOUT)")
+    add_flag(parser, "--bash", "the code is for bash, not Python")
+    add_seconds(parser, "--timeout", "stop the code after this long (0: KERNELBOX_EXECUTION_TIMEOUT)")
     parser.add_argument(
         "--output-char-limit",
         type=_characters,
@@ -224,7 +229,7 @@ def _create(parser: Parser) -> None:
 
 
 def _list(parser: Parser) -> None:
-    parser.add_argument("--refresh", action="store_true", help="ask each kernel for a sign of life")
+    add_flag(parser, "--refresh", "ask each kernel for a sign of life")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--all", action="store_true", help="show the kernels of all your directories")
     group.add_argument(
@@ -251,17 +256,17 @@ def _some(parser: Parser) -> None:
 
 
 def _cache(parser: Parser) -> None:
-    parser.add_argument("--clean", action="store_true", help="remove the environments that no live kernel runs in")
+    add_flag(parser, "--clean", "remove the environments that no live kernel runs in")
     _pretty(parser)
 
 
 def _wipe(parser: Parser) -> None:
-    parser.add_argument(
+    add_flag(
+        parser,
         "--stale",
-        action="store_true",
-        help="end only kernels idle for longer than KERNELBOX_KERNEL_IDLE_TIMEOUT; each name says so when next used",
+        "end only kernels idle for longer than KERNELBOX_KERNEL_IDLE_TIMEOUT; each name says so when next used",
     )
-    parser.add_argument("--all", action="store_true", help="do so in all your directories")
+    add_flag(parser, "--all", "do so in all your directories")
     _pretty(parser)
 
 
@@ -287,7 +292,7 @@ def _console(parser: Parser) -> None:
 
 def _logs(parser: Parser) -> None:
     _one(parser)
-    parser.add_argument("--template", action="store_true", help="the log of the templates instead of a kernel's")
+    add_flag(parser, "--template", "the log of the templates instead of a kernel's")
     parser.add_argument("--lines", type=count, default=200, metavar="N", help="how many lines, from the end (200)")
 
 
@@ -304,13 +309,11 @@ def _tools(parser: Parser) -> None:
         parser.add_argument(option, action="append", default=[], metavar="NAME=VALUE", help=text)
     parser.add_argument("--server-cwd", metavar="DIR", help="the directory that the command is run in")
     parser.add_argument("--root", default="mcptools", metavar="DIR", help="where packages are written (mcptools)")
-    parser.add_argument(
-        "--connect-timeout", type=seconds, default=30.0, metavar="SECONDS", help="how long to wait for a server (30)"
-    )
+    add_seconds(parser, "--connect-timeout", "how long to wait for a server (30)", 30.0)
 
 
 def _tour(parser: Parser) -> None:
-    parser.add_argument("--no-pauses", action="store_true", help="do not wait for a key after each step")
+    add_flag(parser, "--no-pauses", "do not wait for a key after each step")
 
 
 def _branch(parser: Parser) -> None:
@@ -319,9 +322,7 @@ def _branch(parser: Parser) -> None:
     parser.add_argument(
         "--to", action="append", default=[], metavar="BRANCH", help="the same, as an option; may be repeated"
     )
-    parser.add_argument(
-        "--same-random", action="store_true", help="keep the state of random numbers, which begin anew otherwise"
-    )
+    add_flag(parser, "--same-random", "keep the state of random numbers, which begin anew otherwise")
     _patience(parser)
 
 
@@ -356,11 +357,7 @@ def _word(parser: Parser, option: str, metavar: str, what: str, *, nargs: str = 
 
 
 def _patience(parser: Parser) -> None:
-    _seconds(parser, "wait at most this long for a running cell (0: KERNELBOX_EXECUTION_TIMEOUT)")
-
-
-def _seconds(parser: Parser, text: str) -> None:
-    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help=text)
+    add_seconds(parser, "--timeout", "wait at most this long for a running cell (0: KERNELBOX_EXECUTION_TIMEOUT)")
 
 
 def _servers() -> ModuleType:

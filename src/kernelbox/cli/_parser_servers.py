@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from kernelbox.base._command_line import LOG_LEVELS, add_limit_option, add_sandbox_options, count, seconds
+from kernelbox.base._command_line import LOG_LEVELS, add_flag, add_limit_option, add_sandbox_options, add_seconds, count
 from kernelbox.base._endpoint import check_port
 from kernelbox.base._errors import InvalidInput
 
@@ -38,11 +38,7 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
         help="which tools to offer: ipybox (run a cell, install, reset), kernels (named kernels, jobs, variables), "
         "files, or all (ipybox)",
     )
-    parser.add_argument(
-        "--ipybox",
-        action="store_true",
-        help="answer as ipybox's server does: results are plain text, with the files of pictures",
-    )
+    add_flag(parser, "--ipybox", "answer as ipybox's server does: results are plain text, with the files of pictures")
     parser.add_argument(
         "--approve",
         choices=["ask", "all", "none"],
@@ -51,15 +47,11 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
         "(rejected if the client cannot ask), accept all, or accept none (ask)",
     )
     _add_approval_options(parser)
-    parser.add_argument(
-        "--require-shell-escape",
-        action="store_true",
-        help="let cells start programs only by shell commands that are approved",
-    )
-    parser.add_argument(
+    add_flag(parser, "--require-shell-escape", "let cells start programs only by shell commands that are approved")
+    add_flag(
+        parser,
         "--keep-kernels",
-        action="store_true",
-        help="use the kernels of KERNELBOX_HOME: other processes see them, and they stay when the server ends",
+        "use the kernels of KERNELBOX_HOME: other processes see them, and they stay when the server ends",
     )
     add_limit_option(parser)
     add_sandbox_options(parser, "the kernels")
@@ -95,12 +87,8 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     add_sandbox_options(parser, "the kernels")
     _add_allowed_pythons(parser, "callers")
     _add_server_limits(parser)
-    parser.add_argument(
-        "--grace",
-        type=seconds,
-        default=5.0,
-        metavar="SECONDS",
-        help="how long cells may continue after a signal to stop before they are interrupted (5)",
+    add_seconds(
+        parser, "--grace", "how long cells may continue after a signal to stop before they are interrupted (5)", 5.0
     )
     _add_log_level(parser, "INFO", "how much is written to stderr")
 
@@ -120,11 +108,7 @@ def _add_callers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokens", metavar="FILE", help="tokens of several callers, as TOML; each sees only its own kernels"
     )
-    parser.add_argument(
-        "--require-token",
-        action="store_true",
-        help="refuse to start without a token, instead of making one and printing it",
-    )
+    add_flag(parser, "--require-token", "refuse to start without a token, instead of making one and printing it")
     _repeatable(parser, "--allow-host", "HOST[:PORT]", _host, "a host name that clients may use in URLs")
     pages = "web pages that may send requests, such as http://localhost:3000"
     _repeatable(parser, "--cors-origin", "ORIGIN", _origin, pages)
@@ -218,10 +202,4 @@ def _add_approval_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", metavar="FILE", help="rules for approvals, as TOML or JSON; they decide before anyone is asked"
     )
-    parser.add_argument(
-        "--approval-timeout",
-        type=seconds,
-        default=300.0,
-        metavar="SECONDS",
-        help="reject requests that are not answered in this time (300)",
-    )
+    add_seconds(parser, "--approval-timeout", "reject requests that are not answered in this time (300)", 300.0)

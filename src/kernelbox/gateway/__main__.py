@@ -7,7 +7,7 @@ import json
 import os
 import sys
 
-from kernelbox.base._command_line import LOG_LEVELS, add_limit_option, add_sandbox_options
+from kernelbox.base._command_line import LOG_LEVELS, add_flag, add_limit_option, add_sandbox_options
 from kernelbox.base._config import set_limits
 from kernelbox.base._endpoint import check_port
 from kernelbox.base._errors import KernelBoxError
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_limit_option(parser)
     add_sandbox_options(parser, "the kernels")
-    parser.add_argument("--lifeline", action="store_true", help="end when stdin is closed")
+    add_flag(parser, "--lifeline", "end when stdin is closed")
     return parser
 
 
