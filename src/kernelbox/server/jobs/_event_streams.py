@@ -44,7 +44,7 @@ class EventStream(Response):
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers})
         del self.headers["content-length"]
         self._events = events
-        self._on_gone = on_gone
+        self._on_gone = on_gone or (lambda: None)
         self._sign_of_life = sign_of_life
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,9 +53,9 @@ class EventStream(Response):
         try:
             await run_attended(receive, self._send_all(send, signs))
         except (OSError, RequestRefused):
-            self._tell_gone()
+            self._on_gone()
         except BaseException:
-            self._tell_gone()
+            self._on_gone()
             raise
         finally:
             signs.end()
@@ -71,10 +71,6 @@ class EventStream(Response):
                 signs.is_held = False
         signs.end()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _tell_gone(self) -> None:
-        if self._on_gone is not None:
-            self._on_gone()
 
 
 class _SignsOfLife:
@@ -117,12 +113,8 @@ def _written(event: Event) -> Iterator[bytes]:
 async def send_events(socket: WebSocket, events: Events) -> None:
     """Sends events over a WebSocket, each as one message with its number and type."""
     async with contextlib.aclosing(events):
-        async for event in events:
-            await socket.send_text(_as_message(*event))
-
-
-def _as_message(number: int, kind: str, event: bytes | bytearray) -> str:
-    return f'{{"seq":{number},"type":"{kind}",{str(memoryview(event)[1:], "utf-8")}'
+        async for number, kind, event in events:
+            await socket.send_text(f'{{"seq":{number},"type":"{kind}",{str(memoryview(event)[1:], "utf-8")}')
 
 
 async def refuse(socket: WebSocket, exc: KernelBoxError | RequestRefused) -> None:

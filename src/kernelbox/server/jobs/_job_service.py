@@ -7,8 +7,9 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -52,6 +53,10 @@ _NO_RESULT = (
 
 # Seconds that another server may take to act on an answer.
 _ANSWER_PATIENCE = 10.0
+
+# What the ids of jobs and of approval requests look like.
+_is_id = re.compile("[0-9a-f]{32}").fullmatch
+_is_request_id = re.compile("[0-9a-f-]{1,100}").fullmatch
 
 # Threads that write the journal. They are not those that serve other requests, so a disk that hangs holds up only jobs.
 _WRITERS = 4
@@ -129,8 +134,9 @@ class Jobs:
 
     async def _sweep(self) -> None:
         try:
-            took = await in_thread(_time, self._journal.sweep)
-            self._sweep_due = time.monotonic() + took / _SWEEP_SHARE
+            began = time.monotonic()
+            await in_thread(self._journal.sweep)
+            self._sweep_due = time.monotonic() + (time.monotonic() - began) / _SWEEP_SHARE
         finally:
             self._sweeping = None
 
@@ -269,8 +275,7 @@ class Jobs:
     def _read_approvals(self, job_id: str) -> list[dict[str, Any]]:
         """Returns those of a job that another server runs."""
         waiting: dict[str, dict[str, Any]] = {}
-        follower = self._journal.follow(job_id, 0)
-        try:
+        with contextlib.closing(self._journal.follow(job_id, 0)) as follower:
             while (found := follower.read()) or follower.is_behind:
                 for _, kind, event in found:
                     if kind == "approval":
@@ -278,8 +283,6 @@ class Jobs:
                         waiting[request["id"]] = request
                     elif kind == "decision":
                         waiting.pop(json.loads(event)["id"], None)
-        finally:
-            follower.close()
         return list(waiting.values())
 
     async def answer(self, record: dict[str, Any], request_id: str, answer: dict[str, Any]) -> None:
@@ -305,13 +308,6 @@ class Jobs:
         raise approval_closed(request_id)
 
 
-def _time(action: Callable[[], None]) -> float:
-    """Returns how many seconds a call took."""
-    began = time.monotonic()
-    action()
-    return time.monotonic() - began
-
-
 def has_all_events(record: dict[str, Any], after: int) -> bool:
     """Returns whether an event of a job is its last."""
     return bool(after >= _END or (record["state"] == "done" and after >= record.get("last", 0)))
@@ -324,11 +320,3 @@ def fingerprint(path: str, body: str) -> str:
 
 def _id_of(caller: Caller, key: str) -> str:
     return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
-
-
-def _is_id(text: str) -> bool:
-    return len(text) == 32 and set(text) <= set("0123456789abcdef")
-
-
-def _is_request_id(text: str) -> bool:
-    return 0 < len(text) <= 100 and set(text) <= set("0123456789abcdef-")
