@@ -52,6 +52,7 @@ ROUTERS = (
     _routes_execution.in_session,
     _routes_service.router,
     _routes_kernels.router,
+    _routes_kernels.sessions,
     _routes_jobs.in_kernel,
     _routes_jobs.in_session,
     _routes_jobs.router,

@@ -23,10 +23,11 @@ from kernelbox.server.routes._models import (
     Wiped,
 )
 
-router = APIRouter(route_class=CheckedRoute)
+router = APIRouter(route_class=CheckedRoute, tags=["Kernels"])
+sessions = APIRouter(route_class=CheckedRoute, tags=["Sessions"])
 
 
-@router.post("/kernels", status_code=201, tags=["Kernels"], summary="Open a kernel", responses={**CONFLICT, **FULL})
+@router.post("/kernels", status_code=201, summary="Open a kernel", responses={**CONFLICT, **FULL})
 @needs("manage")
 async def create_kernel(body: KernelCreate, request: Request) -> KernelModel:
     kernels = kernels_of(request)
@@ -34,7 +35,7 @@ async def create_kernel(body: KernelCreate, request: Request) -> KernelModel:
     return show(request, kernels, record)
 
 
-@router.get("/kernels", tags=["Kernels"], summary="List the kernels, oldest first")
+@router.get("/kernels", summary="List the kernels, oldest first")
 @needs("read")
 async def list_kernels(
     request: Request,
@@ -53,13 +54,13 @@ async def list_kernels(
     return KernelList(kernels=[show(request, kernels, record) for record in records])
 
 
-@router.delete("/kernels", tags=["Kernels"], summary="Destroy all kernels")
+@router.delete("/kernels", summary="Destroy all kernels")
 @needs("manage")
 async def wipe_kernels(request: Request) -> Wiped:
     return Wiped(destroyed=await kernels_of(request).wipe())
 
 
-@router.get("/kernels/{key}", tags=["Kernels"], summary="Look at a kernel", responses=NOT_FOUND)
+@router.get("/kernels/{key}", summary="Look at a kernel", responses=NOT_FOUND)
 @needs("read")
 async def get_kernel(key: str, request: Request) -> KernelStatus:
     kernels = kernels_of(request)
@@ -68,19 +69,14 @@ async def get_kernel(key: str, request: Request) -> KernelStatus:
     return KernelStatus(alive=alive, kernel=show(request, kernels, record))
 
 
-@router.delete(
-    "/kernels/{key}", tags=["Kernels"], summary="Destroy a kernel, its processes and its files", responses=NOT_FOUND
-)
+@router.delete("/kernels/{key}", summary="Destroy a kernel, its processes and its files", responses=NOT_FOUND)
 @needs("manage")
 async def destroy_kernel(key: str, request: Request) -> Destroyed:
     return Destroyed(destroyed=await kernels_of(request).destroy(key))
 
 
 @router.post(
-    "/kernels/{key}/restart",
-    tags=["Kernels"],
-    summary="Restart a kernel's process; its variables are lost",
-    responses=NOT_FOUND,
+    "/kernels/{key}/restart", summary="Restart a kernel's process; its variables are lost", responses=NOT_FOUND
 )
 @needs("manage")
 async def restart_kernel(key: str, request: Request) -> KernelModel:
@@ -88,23 +84,13 @@ async def restart_kernel(key: str, request: Request) -> KernelModel:
     return show(request, kernels, await kernels.restart(key))
 
 
-@router.post(
-    "/kernels/{key}/interrupt",
-    tags=["Kernels"],
-    summary="Interrupt the running cell; variables are kept",
-    responses=NOT_FOUND,
-)
+@router.post("/kernels/{key}/interrupt", summary="Interrupt the running cell; variables are kept", responses=NOT_FOUND)
 @needs("run")
 async def interrupt_kernel(key: str, request: Request) -> Interrupted:
     return Interrupted(interrupted=await kernels_of(request).interrupt(key))
 
 
-@router.post(
-    "/sessions/{name}",
-    tags=["Sessions"],
-    summary="Find the kernel of a name, or open it",
-    responses={**CONFLICT, **FULL},
-)
+@sessions.post("/sessions/{name}", summary="Find the kernel of a name, or open it", responses={**CONFLICT, **FULL})
 @needs("manage")
 async def open_session(name: str, request: Request, body: SessionCreate | None = None) -> KernelModel:
     kernels = kernels_of(request)
