@@ -110,22 +110,14 @@ async def get_kernel(kernel_id: str, request: Request) -> JupyterKernel:
     return show_kernel(request, await kernels_of(request).get(kernel_id))
 
 
-@router.delete(
-    "/api/kernels/{kernel_id}", status_code=204, response_model=None, summary="End a kernel", responses=NOT_FOUND
-)
+@router.delete("/api/kernels/{kernel_id}", status_code=204, summary="End a kernel", responses=NOT_FOUND)
 @needs("manage")
 async def delete_kernel(kernel_id: str, request: Request) -> None:
     record = await kernels_of(request).get(kernel_id)
     await state_of(request).front_ends.destroy(record.kernel_id)
 
 
-@router.post(
-    "/api/kernels/{kernel_id}/interrupt",
-    status_code=204,
-    response_model=None,
-    summary="Interrupt a kernel",
-    responses=NOT_FOUND,
-)
+@router.post("/api/kernels/{kernel_id}/interrupt", status_code=204, summary="Interrupt a kernel", responses=NOT_FOUND)
 @needs("run")
 async def interrupt_kernel(kernel_id: str, request: Request) -> None:
     await kernels_of(request).interrupt(kernel_id)

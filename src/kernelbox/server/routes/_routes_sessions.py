@@ -85,13 +85,7 @@ async def change_session(session_id: str, body: SessionChanges, request: Request
     return _show(request, _find([after], session_id))
 
 
-@router.delete(
-    "/api/sessions/{session_id}",
-    status_code=204,
-    response_model=None,
-    summary="End a session's kernel",
-    responses=NOT_FOUND,
-)
+@router.delete("/api/sessions/{session_id}", status_code=204, summary="End a session's kernel", responses=NOT_FOUND)
 @needs("manage")
 async def delete_session(session_id: str, request: Request) -> None:
     session = _find(await kernels_of(request).all(), session_id)
