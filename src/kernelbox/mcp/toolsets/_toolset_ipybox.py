@@ -84,19 +84,15 @@ def add_shared_tools(tools: Tools, state: ToolState) -> None:
 
         Returns the names of its tools.
         """
-        return await _register(state, server_name, server_params)
+        if state.options.sandbox is not None and state.options.approve != "all":
+            raise KernelBoxError(
+                f"the server {show(server_name, _LONGEST_NAME)} was not added: kernels are sandboxed here, and it "
+                "would run outside of the sandbox. Ask the user to add it with `kernelbox tools add` in the workspace, "
+                "or to start this server with --approve all"
+            )
+        root = os.path.join(state.options.workspace, _PACKAGE)
+        names = await generate_mcp_sources(server_name, server_params, root)
+        return answer(fit("\n".join(names), state.outputs, DEFAULT_BUDGET))
 
     add_tool(tools, install_package, RUNS_CODE)
     add_tool(tools, register_mcp_server, RUNS_CODE)
-
-
-async def _register(state: ToolState, server_name: str, server_params: dict[str, Any]) -> CallToolResult:
-    """Generates the package of a server and returns the names of its tools."""
-    if state.options.sandbox is not None and state.options.approve != "all":
-        raise KernelBoxError(
-            f"the server {show(server_name, _LONGEST_NAME)} was not added: kernels are sandboxed here, and it would "
-            "run outside of the sandbox. Ask the user to add it with `kernelbox tools add` in the workspace, or to "
-            "start this server with --approve all"
-        )
-    names = await generate_mcp_sources(server_name, server_params, os.path.join(state.options.workspace, _PACKAGE))
-    return answer(fit("\n".join(names), state.outputs, DEFAULT_BUDGET))
