@@ -6,7 +6,6 @@ import contextlib
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from kernelbox import __version__
@@ -31,6 +30,8 @@ _LONGEST_LOG = 4 * 1024 * 1024
 
 
 def create(options: Namespace) -> int:
+    from kernelbox.cli.terminal._pretty import progress
+
     tags = {}
     for text in options.tag:
         key, equals, value = text.partition("=")
@@ -40,7 +41,7 @@ def create(options: Namespace) -> int:
     limits = parse_limits(options.limit)
     sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
     [name] = options.names
-    with _progress(options, f"starting kernel {name!r}"):
+    with progress(f"starting kernel {name!r}"):
         record = _sync.create(
             name,
             cwd=options.cwd,
@@ -215,14 +216,6 @@ def version(options: Namespace) -> int:
     python = ".".join(map(str, sys.version_info[:3]))
     data = {"kernelbox": __version__, "python": python, "platform": sys.platform, "executable": sys.executable}
     return answer(options, data, f"kernelbox {__version__} on Python {python}")
-
-
-def _progress(options: Namespace, what: str) -> AbstractContextManager[None]:
-    if not options.pretty:
-        return contextlib.nullcontext()
-    from kernelbox.cli.terminal._pretty import progress
-
-    return progress(what)
 
 
 def _read_log(place: Place, name: str, lines: int) -> dict[str, str]:
