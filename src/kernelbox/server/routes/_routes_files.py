@@ -5,12 +5,11 @@ Cells make these files, so nothing in them may act for the server: a browser sav
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import mimetypes
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from io import FileIO
 from typing import Any
 from urllib.parse import quote
@@ -99,10 +98,15 @@ async def get_file(path: str, request: Request) -> Response:
 @needs("run")
 async def put_file(path: str, request: Request) -> Written:
     workspace, size = workspace_of(request), 0
-    with _while_there_is_room(), workspace.writing(path) as arriving:
-        async for piece in request.stream():
-            size += len(piece)
-            await in_thread(arriving.add, piece)
+    try:
+        with workspace.writing(path) as arriving:
+            async for piece in request.stream():
+                size += len(piece)
+                await in_thread(arriving.add, piece)
+    except InvalidInput as exc:
+        if isinstance(exc.__cause__, OSError) and exc.__cause__.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise RequestRefused(507, "disk_full", "the disk of the workspace is full") from exc
+        raise
     return Written(path=path, size=size)
 
 
@@ -137,17 +141,6 @@ async def _found(function: Any, path: str, *args: Any) -> Any:
         if isinstance(exc.__cause__, FileNotFoundError | NotADirectoryError):
             sentence = f"there is no file {path[:_LONGEST_PATH]!r} in the workspace; GET /files lists what is there"
             raise RequestRefused(404, "file_not_found", sentence) from exc
-        raise
-
-
-@contextlib.contextmanager
-def _while_there_is_room() -> Iterator[None]:
-    """Answers a full disk with 507."""
-    try:
-        yield
-    except InvalidInput as exc:
-        if isinstance(exc.__cause__, OSError) and exc.__cause__.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise RequestRefused(507, "disk_full", "the disk of the workspace is full") from exc
         raise
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
@@ -52,8 +52,9 @@ async def complete(key: str, body: Complete, request: Request) -> Completions:
     reply = await kernels_of(request).ask(key, "complete", {"code": body.code, "cursor_pos": cursor})
     try:
         return Completions.model_validate(reply, strict=True)
-    except ValidationError:
-        raise _forged(key, reply) from None
+    except ValidationError:  # it could not answer, or its own cells have made it answer nonsense
+        why = reply.get("evalue", "a cell has tampered with it")
+        raise KernelBoxError(f"kernel {key!r} has no answer: {why!s:.1000}") from None
 
 
 @router.get("/history", summary="List the code that has run under a kernel's name, also before a restart or a death")
@@ -83,8 +84,3 @@ async def get_notebook(key: str, request: Request) -> Response:
     notebook = await kernels_of(request).look_back(key, lambda kernel: dump(kernel.notebook()))
     named = f"attachment; filename*=UTF-8''{quote(key, safe='')}.ipynb"
     return answer_with_json(notebook, {"Content-Disposition": named}, media_type=_NOTEBOOK)
-
-
-def _forged(key: str, reply: dict[str, Any]) -> KernelBoxError:
-    """Says that a kernel could not answer, or has been made to answer nonsense by its own cells."""
-    return KernelBoxError(f"kernel {key!r} has no answer: {reply.get('evalue', 'a cell has tampered with it')!s:.1000}")
