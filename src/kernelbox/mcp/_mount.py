@@ -22,7 +22,7 @@ from kernelbox.server.http._access import CALLER, folder_of
 from kernelbox.server.http._callers import SCOPES, Caller
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.http._logs import FIELDS
-from kernelbox.server.http._request_limits import Replayed, check_values, read_body
+from kernelbox.server.http._request_limits import check_values, read_body, replay
 from kernelbox.server.jobs._draining import Drained, drain, wait_for_end
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class McpMount:
         if scope["method"] == "POST":
             body = await read_body(receive)
             check_values(body)
-            receive = Replayed(body, receive)
+            receive = replay(body, receive)
         server = self._server_of(caller)
         await server.started()
         await self._pass_on(server, scope, receive, send)

@@ -60,19 +60,18 @@ def contain_pages(app: FastAPI) -> None:
     pages = [route for route in app.routes if isinstance(route, Route) and route.path in _PAGES]
     assert len(pages) == len(_PAGES)
     for page in pages:
-        page.app = _Contained(page.app)
+        page.app = _contained(page.app)
 
 
-class _Contained:
+def _contained(app: ASGIApp) -> ASGIApp:
     """Adds the policy to the answers of one route."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def with_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message)["Content-Security-Policy"] = PAGE_POLICY
             await send(message)
 
-        await self._app(scope, receive, with_policy)
+        await app(scope, receive, with_policy)
+
+    return answer

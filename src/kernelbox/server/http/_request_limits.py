@@ -100,13 +100,11 @@ async def read_body(receive: Receive) -> bytes:
     return b"".join(parts)
 
 
-class Replayed:
-    """Receives a body a second time, and then what follows it."""
+def replay(body: bytes, receive: Receive) -> Receive:
+    """Returns what receives a body a second time, and then what follows it."""
+    again: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._message: Message | None = {"type": "http.request", "body": body, "more_body": False}
-        self._receive = receive
+    async def replayed() -> Message:
+        return again.pop() if again else await receive()
 
-    async def __call__(self) -> Message:
-        message, self._message = self._message, None
-        return await self._receive() if message is None else message
+    return replayed

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.server.http._failures import RequestRefused, answer_to
-from kernelbox.server.http._request_limits import Replayed, check_values, read_body
+from kernelbox.server.http._request_limits import check_values, read_body, replay
 from kernelbox.server.routes._app_state import require_need
 from kernelbox.server.routes._idempotent_jobs import is_key
 from kernelbox.server.routes._models import CellBody
@@ -53,7 +53,7 @@ class DirectRoutes:
         except (HTTPException, ClientDisconnect, RequestRefused) as exc:
             answer = answer_to(exc)
         except ValidationError:
-            await self._app(scope, Replayed(raw, receive), send)
+            await self._app(scope, replay(raw, receive), send)
             return
         else:
             request = Request(scope, receive)
