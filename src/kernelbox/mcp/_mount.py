@@ -75,7 +75,7 @@ class McpMount:
         await wait_for_end(ending, _LAST_CELLS, hurry)
         for waiting in ending:
             waiting.cancel()
-        return Drained(0, len(jobs))
+        return 0, len(jobs)
 
     def end_requests(self) -> None:
         """Ends the requests that are left, as if their clients had disconnected.

@@ -31,7 +31,6 @@ from kernelbox.server.http._listening import BACKLOG, UvicornServer, allow_descr
 from kernelbox.server.http._logs import is_for_people, log_to_stderr
 from kernelbox.server.http._protocol import BoundedProtocol
 from kernelbox.server.http._websocket_protocol import PING_INTERVAL, PING_TIMEOUT, BoundedWebSocket
-from kernelbox.server.jobs._draining import Drained
 from kernelbox.server.routes._app_state import AppState, require_home, require_sandbox
 
 if TYPE_CHECKING:
@@ -167,12 +166,12 @@ async def _run(
     if not serving.done():
         drains = [state.executions.drain, state.front_ends.drain, *([] if mount is None else [mount.drain])]
         ended = await asyncio.gather(*(drain(grace, hurry=signals.second) for drain in drains))
-        drained = sum(ended, start=Drained(0, 0))
+        finished, interrupted = map(sum, zip(*ended, strict=True))
         kernels = "end with it" if state.options.lifetime == "process" else "stay, and are found again"
         await state.jobs.settle()
         _log.info(
             f"stopping: kernels {kernels}",
-            extra={"cells_finished": drained.finished, "cells_interrupted": drained.interrupted},
+            extra={"cells_finished": finished, "cells_interrupted": interrupted},
         )
         server.should_exit = True
         if mount is not None:

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 from kernelbox.shells._asyncio_cell import AsyncCell
 
-
-@dataclass(frozen=True)
-class Drained:
-    """How many cells ended by themselves when a server stopped, and how many were interrupted."""
-
-    finished: int
-    interrupted: int
-
-    def __add__(self, other: Drained) -> Drained:
-        return Drained(self.finished + other.finished, self.interrupted + other.interrupted)
+# How many cells ended by themselves when a server stopped, and how many were interrupted.
+Drained = tuple[int, int]
 
 
 async def drain(cells: Collection[AsyncCell], grace: float, *, hurry: asyncio.Event) -> Drained:
@@ -28,7 +19,7 @@ async def drain(cells: Collection[AsyncCell], grace: float, *, hurry: asyncio.Ev
     interrupted = [cell for cell in cells if not cell.ended]
     await asyncio.gather(*(cell.stop() for cell in interrupted))
     await asyncio.gather(*ending)
-    return Drained(len(cells) - len(interrupted), len(interrupted))
+    return len(cells) - len(interrupted), len(interrupted)
 
 
 async def wait_for_end(ending: Collection[asyncio.Future[Any]], grace: float, hurry: asyncio.Event) -> None:

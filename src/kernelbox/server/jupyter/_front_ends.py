@@ -77,7 +77,7 @@ class FrontEnds:
         await wait_for_end(busy.values(), grace, hurry)
         interrupted = [channels for channels, working in busy.items() if not working.done()]
         await asyncio.gather(*(channels.stop() for channels in interrupted))
-        return Drained(len(busy) - len(interrupted), len(interrupted))
+        return len(busy) - len(interrupted), len(interrupted)
 
     async def close(self) -> None:
         """Interrupts what runs for front ends."""
