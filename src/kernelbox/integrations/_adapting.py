@@ -11,7 +11,6 @@ from typing import Any
 from kernelbox.api._kernel import Kernel
 from kernelbox.api._sync import get_or_create
 from kernelbox.base._errors import MissingExtra
-from kernelbox.host.store._record import Lifetime
 from kernelbox.wire._results import ExecutionResult
 
 # What a model reads about a tool that runs Python.
@@ -30,12 +29,12 @@ def needs(package: str) -> Iterator[None]:
         raise MissingExtra.of_framework(package, exc.name or package) from exc
 
 
-def open_session(name: str, options: dict[str, Any], lifetime: Lifetime = "process") -> tuple[Kernel, dict[str, Any]]:
+def open_session(name: str, options: dict[str, Any]) -> tuple[Kernel, dict[str, Any]]:
     """Opens the kernel of a session; returns it with the options of its cells. `options` are those of `Kernel`."""
     of_cells = inspect.signature(Kernel.execute).parameters
     cell = {option: value for option, value in options.items() if option in of_cells}
     own = {option: value for option, value in options.items() if option not in cell}
-    return get_or_create(name, lifetime=lifetime, **own), cell
+    return get_or_create(name, **own), cell
 
 
 def text_and_pictures(result: ExecutionResult) -> tuple[str, list[tuple[str, bytes]]]:

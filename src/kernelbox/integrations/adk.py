@@ -26,7 +26,8 @@ class KernelboxCodeExecutor(BaseCodeExecutor):
 
     def execute_code(self, invocation_context: Any, code_execution_input: CodeExecutionInput) -> CodeExecutionResult:
         name = f"adk-{code_execution_input.execution_id or invocation_context.session.id}"
-        kernel, cell = open_session(name, {"timeout": self.timeout_seconds, **self.options})
+        options = {"lifetime": "process", "timeout": self.timeout_seconds, **self.options}
+        kernel, cell = open_session(name, options)
         self._opened.add(name)
         for file in code_execution_input.input_files:
             kernel.files.write(os.path.basename(file.name), file.content)

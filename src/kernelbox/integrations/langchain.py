@@ -55,11 +55,11 @@ class KernelboxTool(BaseTool):
         """Opens the kernel of a conversation; returns it with the options of its cells."""
         options = {"timeout": self.timeout, **self.options}
         if self.kernel is not None:
-            return open_session(self.kernel, options, "kernel")
+            return open_session(self.kernel, options)
         thread = config.get("configurable", {}).get("thread_id")
         name = self._own if thread is None else f"{self._own}-{thread}"
         self._opened.add(name)
-        return open_session(name, options)
+        return open_session(name, {"lifetime": "process", **options})
 
     def close(self) -> None:
         """Ends the kernels that were opened for conversations."""
