@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from tests.support.cells import DEADLINE, run, value, wait_for_end
@@ -66,6 +67,16 @@ def test_a_kernel_dies_again_and_again_and_is_always_back(kernel: KernelRecord) 
         result = execute(kernel, "x += 1; import os; os._exit(x)", timeout=DEADLINE)
         assert (result.restored_from, result.lost_executions) == (1, [2])
         assert "status 2" in result.text
+
+
+def test_a_kernel_that_dies_again_and_again_leaves_no_more_and_more_files(kernel: KernelRecord, home: Path) -> None:
+    checkpoint(kernel)
+    directory = home / "runtime" / kernel.kernel_id
+    counts = []
+    for _ in range(12):
+        assert execute(kernel, "import os; os._exit(1)", timeout=DEADLINE).restored_from == 1
+        counts.append(len(list(directory.glob("reported-*"))))
+    assert counts == [1, 2, 3, 4, 5, 6, 7, *[8] * 5]
 
 
 def test_the_newest_checkpoint_is_taken_and_another_if_that_is_gone(kernel: KernelRecord) -> None:

@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from kernelbox.host.files._place import Place
     from kernelbox.host.process._process import Process
     from kernelbox.host.store._kernel_directory import KernelDirectory
 
@@ -28,6 +29,9 @@ ROLLED_BACK = "rolled back to checkpoint "
 
 # The last reasons of a kernel are kept: it may have been rolled back again before a client asks about the first time.
 _MOST_REASONS = 8
+
+# The last reports of deaths are kept. A client that knows only an older death of a kernel reports it once more.
+_MOST_REPORTS = 8
 
 # Most notes are written before the process is gone. This is how long to wait for a note from another process.
 CAUSE_PATIENCE = 0.15
@@ -158,6 +162,7 @@ def claim_report(directory: KernelDirectory, process: Process) -> bool:
         name, signature = _report_about(directory, process)
         with directory.open() as place:
             if place.add(name, signature):
+                _remove_old_reports(place)
                 return True
             if was_reported(directory, process):
                 return False
@@ -165,6 +170,14 @@ def claim_report(directory: KernelDirectory, process: Process) -> bool:
             return place.add(name, signature)
     except OSError:
         return True  # the note cannot be written: better reported twice than never
+
+
+def _remove_old_reports(place: Place) -> None:
+    """Removes all but the last notes about reported deaths: a kernel with checkpoints dies many times in one place."""
+    found = [name for name in place.listdir() if name.startswith(REPORTED)]
+    found.sort(key=lambda name: int(began) if (began := name.rpartition("-")[2]).isdecimal() else 0)
+    for name in found[:-_MOST_REPORTS]:
+        place.remove_tree(name)  # another client may just have removed it, and a cell made a directory of it
 
 
 def was_reported(directory: KernelDirectory, process: Process) -> bool:
