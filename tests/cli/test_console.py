@@ -44,6 +44,14 @@ def test_cells_run_in_the_kernel_and_their_results_are_shown(terminal: Terminal)
     assert execute("demo", "x").return_value == "42"
 
 
+def test_typed_code_has_the_colors_of_the_terminal(home: Path) -> None:
+    terminal = Terminal("demo", settings={"TERM": "xterm-256color", "NO_COLOR": ""})
+    terminal.wait_for_prompt(1)
+    terminal.type("return")
+    terminal.child.expect(r"\x1b\[0;32;1mr")  # bold green, by the terminal's own number
+    terminal.child.close(force=True)
+
+
 def test_an_unfinished_cell_goes_on_in_the_next_line(terminal: Terminal) -> None:
     terminal.enter("def double(n):")
     terminal.expect(r"\.\.\.:")

@@ -13,6 +13,7 @@ from prompt_toolkit.application import get_app, run_in_terminal
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.formatted_text import HTML
 from prompt_toolkit.lexers import PygmentsLexer
+from prompt_toolkit.styles import Style
 from pygments.lexers import BashLexer, Python3Lexer
 
 from kernelbox.api._configured import kernels
@@ -27,6 +28,21 @@ from kernelbox.host.store._record import KernelRecord
 
 # Seconds between two looks at the kernel while the prompt waits.
 _LOOK_AGAIN = 1.0
+
+# The terminal's own colours, as in IPython's neutral theme: they can be read on a dark and on a light ground.
+_COLORS = {
+    "pygments.comment": "italic ansibrightblack",
+    "pygments.keyword": "bold ansigreen",
+    "pygments.literal.number": "ansigreen",
+    "pygments.literal.string": "ansiyellow",
+    "pygments.name.builtin": "ansigreen",
+    "pygments.name.class": "ansiblue",
+    "pygments.name.decorator": "ansiblue",
+    "pygments.name.exception": "ansired",
+    "pygments.name.function": "ansiblue",
+    "pygments.name.namespace": "ansiblue",
+    "pygments.operator.word": "bold ansigreen",
+}
 
 _LEAVE = ("exit", "quit", "exit()", "quit()")
 
@@ -52,6 +68,8 @@ class Console:
             history=HomeHistory(Home(config.home, config.key_file)),
             auto_suggest=AutoSuggestFromHistory(),
             key_bindings=make_key_bindings(record.name, lambda: not self._in_bash),
+            style=Style.from_dict(_COLORS),
+            include_default_pygments_style=False,
         )
 
     def run(self) -> None:
