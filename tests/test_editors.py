@@ -112,6 +112,8 @@ def test_a_misspelled_argument_is_answered_with_the_right_one() -> None:
         kernelbox.execute("unused", "1", langauge="bash")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"'aprove_shell_cmds'[;.] [Dd]id you mean 'approve_shell_cmds'\?"):
         CodeExecutor(aprove_shell_cmds=True)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^Kernel\(\) got .* 'timout'[;.] [Dd]id you mean 'timeout'\?"):
+        kernelbox.Kernel(timout=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"'timout'[;.] [Dd]id you mean 'timeout'\?"):
         asyncio.run(CodeExecutor().execute("1", timout=3))  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'zzz'$"):

@@ -31,7 +31,7 @@ def suggest_arguments(function: F) -> F:
         try:
             return function(*args, **named)
         except TypeError as exc:
-            _suggest(function, exc, named)
+            _suggest(function, exc, args, named)
             raise
 
     return call  # type: ignore[return-value]  # the same signature
@@ -48,14 +48,17 @@ def suggest_awaited_arguments(function: F) -> F:
     return call  # type: ignore[return-value]  # the same signature
 
 
-def _suggest(function: Callable[..., Any], exc: TypeError, named: dict[str, object]) -> None:
+def _suggest(function: Callable[..., Any], exc: TypeError, args: tuple[object, ...], named: dict[str, object]) -> None:
     """Raises a better error for a call that has a misspelled argument."""
     assert exc.__traceback__ is not None
     sentence = str(exc)
+    if function.__name__ == "__init__":  # users call the class, and may not know the one that has this method
+        sentence = sentence.replace(f"{function.__qualname__}()", f"{type(args[0]).__name__}()")
     wrong = [name for name in named if f"unexpected keyword argument {name!r}" in sentence]
-    if exc.__traceback__.tb_next is not None or not wrong or "did you mean" in sentence.lower():
-        return  # it was raised inside the function, or already says it
-    code = function.__code__
-    question = did_you_mean(wrong[0], code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-    if question:
-        raise TypeError(f"{sentence}; {question}") from None
+    if exc.__traceback__.tb_next is not None or not wrong:
+        return  # it was raised inside the function
+    code, question = function.__code__, ""
+    if "did you mean" not in sentence.lower():
+        question = did_you_mean(wrong[0], code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    if question or sentence != str(exc):
+        raise TypeError(f"{sentence}; {question}" if question else sentence) from None
