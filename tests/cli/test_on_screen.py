@@ -105,6 +105,12 @@ def test_doctor_breaks_a_failure_between_words(home: Path) -> None:
     assert "✗ settings: KERNELBOX_STORE_BACKEND cannot be\n  'paper': use one of file, memory\n" in shown
 
 
+@pytest.mark.parametrize("command", ["run", "exec"])
+def test_a_cell_that_asks_for_input_leads_to_the_console(home: Path, command: str) -> None:
+    shown = on_screen(command, "my demo", "input('name? ')", NO_COLOR="1")[1]
+    assert "kernelbox: you can answer in `kernelbox console 'my demo'`\n" in shown
+
+
 def test_code_is_not_read_from_the_keyboard_by_accident(home: Path) -> None:
     status, shown = on_screen("run", "demo")
     assert (status, "there is no code" in shown) == (2, True)

@@ -42,6 +42,10 @@ def run(options: Namespace) -> int:
 
             end_sessions()
     finish(result)
+    if result.error is not None and result.error.ename == "StdinNotImplementedError" and sys.stderr.isatty():
+        import shlex
+
+        say(f"you can answer in `kernelbox console {shlex.quote(result.name)}`")
     if ctrl_c.pressed:
         told = result.error is not None and result.error.ename != "KeyboardInterrupt"
         if options.stream or options.form == "json" or not told:
