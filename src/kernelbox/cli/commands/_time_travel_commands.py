@@ -75,34 +75,28 @@ def show_tree(options: Namespace, records: Sequence[KernelRecord]) -> int:
         record.kernel_id: engine_named(record.engine).measure_checkpoints(store.directory(record.kernel_id))
         for record in records
     }
+
+    def as_tree(record: KernelRecord) -> dict[str, Any]:
+        return {
+            **record.to_dict(),
+            "checkpoints": [each.to_dict() for each in frozen[record.kernel_id]],
+            "branches": [as_tree(each) for each in below.get(record.kernel_id, [])],
+        }
+
+    def draw(record: KernelRecord) -> Iterator[str]:
+        """Yields the lines of a kernel, its checkpoints and its branches."""
+        yield f"{escape(record.name)}  {record.status}"
+        parts = [[_describe(each)] for each in frozen[record.kernel_id]]
+        parts += [list(draw(each)) for each in below.get(record.kernel_id, [])]
+        for index, lines in enumerate(parts):
+            is_last = index == len(parts) - 1
+            yield f"{'└─' if is_last else '├─'} {lines[0]}"
+            for line in lines[1:]:
+                yield f"{'  ' if is_last else '│ '} {line}"
+
     roots = below.get(None, [])
-    data = {"kernels": [_as_tree(record, below, frozen) for record in roots]}
-    lines = [line for record in roots for line in _draw(record, below, frozen)]
-    return answer(options, data, "\n".join(lines) or "there are no kernels")
-
-
-def _as_tree(
-    record: KernelRecord, below: dict[str | None, list[KernelRecord]], frozen: dict[str, list[Checkpoint]]
-) -> dict[str, Any]:
-    return {
-        **record.to_dict(),
-        "checkpoints": [each.to_dict() for each in frozen[record.kernel_id]],
-        "branches": [_as_tree(each, below, frozen) for each in below.get(record.kernel_id, [])],
-    }
-
-
-def _draw(
-    record: KernelRecord, below: dict[str | None, list[KernelRecord]], frozen: dict[str, list[Checkpoint]]
-) -> Iterator[str]:
-    """Yields the lines of a kernel, its checkpoints and its branches."""
-    yield f"{escape(record.name)}  {record.status}"
-    parts = [[_describe(each)] for each in frozen[record.kernel_id]]
-    parts += [list(_draw(each, below, frozen)) for each in below.get(record.kernel_id, [])]
-    for index, lines in enumerate(parts):
-        is_last = index == len(parts) - 1
-        yield f"{'└─' if is_last else '├─'} {lines[0]}"
-        for line in lines[1:]:
-            yield f"{'  ' if is_last else '│ '} {line}"
+    text = "\n".join(line for record in roots for line in draw(record))
+    return answer(options, {"kernels": [as_tree(record) for record in roots]}, text or "there are no kernels")
 
 
 def _find(options: Namespace) -> KernelRecord:
