@@ -82,13 +82,14 @@ def describe(exc: BaseException, words: Words | None = None) -> str:
 
     If the connection failed, the server's own output follows.
     """
+    after = str if words is None else words.after
     while isinstance(exc, BaseExceptionGroup) and exc.exceptions:
         exc = exc.exceptions[0]
     match exc:
         case MCPError(message="Connection closed"):
-            return _after(words, "it closed the connection")
+            return after("it closed the connection")
         case MCPError(message="Server returned an error response"):
-            return _after(words, "it refused the request")
+            return after("it refused the request")
         case MCPError(message=message) if message.startswith(_NOT_PARSED):
             said = message.partition(": ")[2]  # our own words, or pages of pydantic's
             return said if said.startswith(UNREADABLE) else UNREADABLE_MESSAGE
@@ -107,7 +108,3 @@ def describe(exc: BaseException, words: Words | None = None) -> str:
             return f"it sent what the protocol does not allow ({'; '.join(wrong)})"[:LONGEST_NOTICE]
         case _:
             return f"{type(exc).__name__}: {exc}"[:LONGEST_NOTICE]
-
-
-def _after(words: Words | None, sentence: str) -> str:
-    return sentence if words is None else words.after(sentence)
