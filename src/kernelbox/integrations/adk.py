@@ -33,10 +33,9 @@ class KernelboxCodeExecutor(BaseCodeExecutor):
             kernel.files.write(os.path.basename(file.name), file.content)
         result = kernel.execute(code_execution_input.code, **cell)
         text, pictures = text_and_pictures(result)
-        kinds = [mime.removeprefix("image/") for mime, _ in pictures]
         files = [
-            File(f"image-{result.execution_count}-{number}.{kind}", data, mime)
-            for number, (kind, (mime, data)) in enumerate(zip(kinds, pictures, strict=True), 1)
+            File(f"image-{result.execution_count}-{number}.{mime.removeprefix('image/')}", data, mime)
+            for number, (mime, data) in enumerate(pictures, 1)
         ]
         if result.ok:  # the agent takes anything in stderr, such as a warning, for a failure
             return CodeExecutionResult(stdout=text, output_files=files, exit_code=0)
