@@ -29,6 +29,8 @@ MOST_HEAD = 64 * 1024
 # Requests that wait on one connection for those before them; each takes some kilobytes.
 _MOST_WAITING = 100
 
+_END_OF_HEAD = b"\r\n\r\n"
+
 _TOO_LARGE = "The head of the request is too large."
 
 
@@ -57,7 +59,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._head_timer is not None:
             self._head_size += len(data)
-            if self._head_size > MOST_HEAD and not self._holds_whole_head(data):
+            if self._head_size > MOST_HEAD and _END_OF_HEAD not in data:  # the body behind it has other limits
                 self.send_400_response(_TOO_LARGE)
                 return
         elif self._receiving:
@@ -122,11 +124,6 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and cycle.response_complete
 
-    @staticmethod
-    def _holds_whole_head(data: bytes) -> bool:
-        """Returns whether data contains the end of a head; the body that follows has other limits."""
-        return b"\r\n\r\n" in data
-
     def _expect_head(self) -> None:
         self._head_size = 0
         self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._give_up)
@@ -162,9 +159,6 @@ def refuse(transport: asyncio.Transport, sentence: str) -> None:
 def failure_body(sentence: str) -> bytes:
     """Returns what the answer to a request that makes no sense says."""
     return json.dumps({"detail": sentence, "code": "bad_request"}).encode("ascii")
-
-
-_END_OF_HEAD = b"\r\n\r\n"
 
 
 class JoinedWrites:
