@@ -54,7 +54,7 @@ class McpMount:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serves sessions until it is left; what every client without a name uses is made at once."""
-        await self._server_of(Caller()).started()
+        await self._server_of(Caller()).started.wait()
         try:
             yield
         finally:
@@ -99,7 +99,7 @@ class McpMount:
             check_values(body)
             receive = replay(body, receive)
         server = self._server_of(caller)
-        await server.started()
+        await server.started.wait()
         await self._pass_on(server, scope, receive, send)
 
     async def _pass_on(self, server: _CallerServer, scope: Scope, receive: Receive, send: Send) -> None:
@@ -157,18 +157,14 @@ class _CallerServer:
         )
         self._sessions = server.session_manager
         self.answer = self._sessions.handle_request
-        self._started = asyncio.Event()
+        self.started = asyncio.Event()  # when requests can be answered
         self._ending = asyncio.Event()
         self._serving = asyncio.ensure_future(self._serve())  # in a task: a task group ends where it began
 
     async def _serve(self) -> None:
         async with self._sessions.run():
-            self._started.set()
+            self.started.set()
             await self._ending.wait()
-
-    async def started(self) -> None:
-        """Returns when requests can be answered."""
-        await self._started.wait()
 
     async def ended(self) -> None:
         """Ends all sessions."""

@@ -9,7 +9,7 @@ import os
 from mcp_types import CallToolResult, ContentBlock, ImageContent, ResourceLink, TextContent
 
 from kernelbox.base._errors import KernelBoxError
-from kernelbox.mcp.toolsets._tool_state import Outputs
+from kernelbox.mcp.toolsets._tool_state import SCHEME, Outputs
 from kernelbox.wire._results import ExecutionResult
 from kernelbox.wire.results._picture_scaling import scale
 from kernelbox.wire.results._shortening import shorten
@@ -104,5 +104,5 @@ async def _show_picture(path: str, outputs: Outputs, *, inline: bool) -> list[Co
     limits = {"longest_side": _LONGEST_SIDE, "most_bytes": _MOST_BYTES}
     shown = await asyncio.to_thread(scale, raw, **limits) if inline else None
     kind = mimetypes.guess_type(name)[0]
-    link = ResourceLink(name=name, uri=outputs.image_address(path), mime_type=kind, size=len(raw))
+    link = ResourceLink(name=name, uri=f"{SCHEME}://images/{name}", mime_type=kind, size=len(raw))
     return [link] if shown is None else [ImageContent(data=shown[0], mime_type=shown[1]), link]

@@ -58,10 +58,6 @@ class Outputs:
         first, last, _ = slice(start, end).indices(len(text))
         return text[first : min(last, first + _LONGEST_RANGE)]
 
-    def image_address(self, path: str) -> str:
-        """Returns the address of a picture that a cell has shown."""
-        return f"{SCHEME}://images/{os.path.basename(path)}"
-
     def read_image(self, name: str) -> bytes:
         """Returns the bytes of a picture, which must be a regular file: cells can put links into the directory."""
         raw, size = self._files.read(os.path.join(IMAGES, name), 0, _LARGEST_IMAGE)
