@@ -32,15 +32,13 @@ def log_to_stderr(level: str) -> None:
     """Makes the whole process log as lines of JSON, or as lines for people if stderr is a terminal."""
     handler = logging.StreamHandler()
     # In ASCII: paths are the client's to choose, and some characters are commands for a terminal.
-    in_json = JsonFormatter("{message}{levelname}{name}", style="{", rename_fields=_NAMES, timestamp="time")
+    names = {"levelname": "level", "name": "logger"}
+    in_json = JsonFormatter("{message}{levelname}{name}", style="{", rename_fields=names, timestamp="time")
     handler.setFormatter(_LineFormatter(datefmt="%H:%M:%S") if is_for_people(sys.stderr) else in_json)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     number = logging.getLevelName(level)
     logging.getLogger("uvicorn").setLevel(max(number, logging.ERROR))  # it warns of what clients send
     logging.getLogger("mcp").setLevel(max(number, logging.WARNING))
-
-
-_NAMES = {"levelname": "level", "name": "logger"}
 
 
 def is_for_people(stream: TextIO) -> bool:

@@ -7,12 +7,9 @@ import time
 from collections import Counter as Tally
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.wire._results import ExecutionResult
-
-__all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
 
 # Seconds: from a cell that does nothing to one that trains a model.
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)

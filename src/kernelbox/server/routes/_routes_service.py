@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from kernelbox import __version__
 from kernelbox.server.http._failures import Draining, RequestRefused
 from kernelbox.server.http._headers import PAGE_POLICY
-from kernelbox.server.http._metrics import CONTENT_TYPE_LATEST
 from kernelbox.server.routes._app_state import CheckedRoute, caller_of, needs, state_of
 from kernelbox.server.routes._bodies import FULL
 from kernelbox.server.routes._models import ApiLink, Health, Ready, ServiceLinks
