@@ -8,7 +8,7 @@ from argparse import Namespace
 from kernelbox.api import _sync
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._limits import show_amount
-from kernelbox.cli.terminal._output import emit
+from kernelbox.cli.terminal._output import emit, fields_of
 from kernelbox.cli.terminal._tables import ago, print_table
 from kernelbox.host.pythons._virtual_environments import (
     CachedEnvironment,
@@ -29,7 +29,7 @@ def run(options: Namespace) -> int:
     if options.pretty:
         _print(found, folder, removed=options.clean)
     else:
-        emit({"removed" if options.clean else "environments": [_describe(each) for each in found]})
+        emit({"removed" if options.clean else "environments": list(map(fields_of, found))})
     return 0
 
 
@@ -44,14 +44,3 @@ def _print(found: list[CachedEnvironment], folder: str, *, removed: bool) -> Non
         size = show_amount("memory", each.size, like=1000)
         rows.append((each.python_version or "-", " ".join(each.requirements) or "-", size, used, each.path))
     print_table(head, rows)
-
-
-def _describe(each: CachedEnvironment) -> dict[str, object]:
-    return {
-        "path": each.path,
-        "requirements": list(each.requirements),
-        "python_version": each.python_version,
-        "size": each.size,
-        "last_used": each.last_used,
-        "complete": each.complete,
-    }

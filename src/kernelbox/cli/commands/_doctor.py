@@ -20,7 +20,7 @@ from kernelbox.base._errors import KernelBoxError, installer
 from kernelbox.base._extras import EXTRAS
 from kernelbox.base._extras import missing as missing_extra
 from kernelbox.base._text import escape
-from kernelbox.cli.terminal._output import emit
+from kernelbox.cli.terminal._output import emit, fields_of
 from kernelbox.core._options import KernelOptions
 from kernelbox.host._engines import engine_for
 from kernelbox.host.engines.own._template_processes import is_answering, list_templates
@@ -47,9 +47,6 @@ class Check:
     found: str
     fix: str = ""
 
-    def to_dict(self) -> dict[str, str]:
-        return {name: getattr(self, name) for name in self.__match_args__}
-
 
 def run(options: Namespace) -> int:
     """Runs the command."""
@@ -63,7 +60,7 @@ def run(options: Namespace) -> int:
     if options.pretty:
         _print(checks)
     else:
-        emit({"ok": healthy, "checks": [check.to_dict() for check in checks]})
+        emit({"ok": healthy, "checks": list(map(fields_of, checks))})
     return 0 if healthy else 1
 
 

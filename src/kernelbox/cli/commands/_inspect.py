@@ -8,7 +8,7 @@ import time
 
 from kernelbox.api._configured import kernels
 from kernelbox.base._limits import show_amount
-from kernelbox.cli.terminal._output import answer, emit
+from kernelbox.cli.terminal._output import answer, emit, fields_of
 from kernelbox.cli.terminal._tables import ago, print_table
 from kernelbox.core._executor_values import read_variables
 from kernelbox.core._kernel_data import Files
@@ -80,7 +80,7 @@ def _show(
 ) -> int:
     """Shows values with all their fields as a document, or as a table in which one column has numbers."""
     if not options.pretty:
-        emit({what: [{name: getattr(each, name) for name in each.__match_args__} for each in found]})
+        emit({what: list(map(fields_of, found))})
     elif rows:
         print_table(head, rows, right=(right,))
     else:

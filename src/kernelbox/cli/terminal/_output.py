@@ -13,6 +13,7 @@ from kernelbox.wire._json import encode_json
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
+    from typing import Any
 
 # Exit statuses; docs/cli.md explains them.
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
@@ -31,6 +32,11 @@ def answer(options: Namespace, data: object, text: str) -> int:
     elif text:
         print(escape(text, keep="\n\t"))
     return 0
+
+
+def fields_of(value: Any) -> dict[str, object]:
+    """Returns the fields of a value, for a document."""
+    return {name: getattr(value, name) for name in value.__match_args__}
 
 
 def lay_out(data: object, indent: int | None = 2) -> str:
