@@ -11,7 +11,7 @@ import pytest
 from hatch_build import for_index
 from scripts import api_reference, charts, llms_txt
 from scripts.prose import measure
-from tests.support.documentation import landing_pages, pages_of
+from tests.support.documentation import blocks, landing_pages, pages_of
 
 import kernelbox
 from kernelbox.base._config import FORMAT_VARIABLE, TOKEN_VARIABLES, VARIABLES, KernelBoxConfig
@@ -173,6 +173,20 @@ def test_a_page_that_people_read_first_has_short_sentences(page: Path) -> None:
 @pytest.mark.parametrize("page", landing_pages(), ids=lambda page: page.name)
 def test_a_page_that_people_land_on_has_much_code(page: Path) -> None:
     assert measure(page.read_text()).blocks_per_thousand_words >= 10
+
+
+# Packages that examples use, and that kernelbox does not bring.
+_OF_OTHERS = r"numpy|pandas|matplotlib|plotly|polars|tqdm|pytest|nbclient|papermill|openai|anthropic"
+
+
+def test_a_page_says_how_to_install_what_its_code_imports() -> None:
+    for page in DOCS.rglob("*.md"):
+        code = "\n".join(block.code for block in blocks(page) if block.language == "python")
+        used = {*re.findall(rf"(?:import|from) ({_OF_OTHERS})\b", code)}
+        used |= {*re.findall(rf'PRELOAD"\] = "({_OF_OTHERS})\b', code)}
+        named = " ".join(re.findall(r"pip install[^`\n]*", page.read_text()))
+
+        assert {package for package in used if package not in named} == set(), page.name
 
 
 def test_troubleshooting_quotes_messages_that_the_code_has() -> None:
