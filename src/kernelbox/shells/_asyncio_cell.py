@@ -102,8 +102,7 @@ class AsyncCell(Handle):
         self._inputs: dict[int, InputRequest] = {}
         self._events: deque[Event | ApprovalRequest | ToolEvent] = deque()
         self._is_over = False
-        self._on_end: Callable[[], object] | None = None
-        run.call_at_end(self._finish)
+        run.call_at_end(self._end_asks)
 
     @classmethod
     async def begin(
@@ -180,10 +179,7 @@ class AsyncCell(Handle):
 
     def call_at_end(self, function: Callable[[], object]) -> None:
         """Calls a function once the kernel is free, or at once if it already is."""
-        if self.ended:
-            function()
-        else:
-            self._on_end = function
+        self._run.call_at_end(function)
 
     def cancel(self) -> None:
         """Begins to stop the cell, by the same steps as a timeout; a cell that waits for its turn never runs."""
@@ -275,8 +271,6 @@ class AsyncCell(Handle):
             result.outputs = []
         return result
 
-    def _finish(self) -> None:
+    def _end_asks(self) -> None:
         if self._asks is not None:
             self._asks.end()
-        if self._on_end is not None:
-            self._on_end()

@@ -49,7 +49,6 @@ class Run:
 
     def __init__(self, kernel: KernelHandle, execution: Execution) -> None:
         self.execution = execution
-        self._on_end: Callable[[], object] | None = None
         self._kernel = kernel
         self._loop = asyncio.get_running_loop()
         self._connection: LoopConnection | None = None
@@ -65,6 +64,7 @@ class Run:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = math.inf
         self._free = asyncio.Event()
+        self._at_end: list[Callable[[], object]] = []
 
     @classmethod
     async def begin(
@@ -110,7 +110,7 @@ class Run:
         if self.ended:
             function()
         else:
-            self._on_end = function
+            self._at_end.append(function)
 
     async def next(self) -> Sequence[Event | ApprovalRequest | ToolEvent]:
         """Waits for what comes next; an empty list is the end, when `execution.result` is set."""
@@ -295,8 +295,8 @@ class Run:
                 self._kernel.release(connection.connection)
         if self._lent is not None:
             self._lent.give_back()
-        if self._on_end is not None:
-            self._on_end()
+        for function in self._at_end:
+            function()
 
     # -- the clock -------------------------------------------------------------------------------------------
 
