@@ -316,15 +316,26 @@ def test_a_file_cannot_be_larger_than_its_limit(tmp_path: Path) -> None:
         assert run(kernel, f"import subprocess\nsubprocess.run({program}).returncode").return_value != "0"
 
 
-# One after the other, so that none of them uses much.
+# One after the other, so that none of them uses much, and no more than are needed: in the end the kernel itself would
+# have used that much.
 UNWAITED = """
 import os, signal, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-while True:
+for _ in range(6):
     if not (pid := os.fork()):
         while time.process_time() < 0.4: pass
         os._exit(0)
     while os.path.exists(f"/proc/{pid}"): time.sleep(0.1)
+"""
+
+# Each is over before it is looked at, or has used nothing then that the system shows.
+SHORT = """
+import os, time
+for _ in range(200):
+    if not (pid := os.fork()):
+        while time.process_time() < 0.01: pass
+        os._exit(0)
+    os.waitpid(pid, 0)
 """
 
 
@@ -337,8 +348,16 @@ while True:
         "import os\nfor _ in range(2):\n    if os.fork() == 0:\n        while True: pass",
         "import signal\nsignal.signal(signal.SIGXCPU, lambda *_: None)\nwhile True: pass",
         UNWAITED,
+        SHORT,
     ],
-    ids=["a loop", "a program", "two children", "deaf to SIGXCPU", "children that are not waited for"],
+    ids=[
+        "a loop",
+        "a program",
+        "two children",
+        "deaf to SIGXCPU",
+        "children that are not waited for",
+        "short children",
+    ],
 )
 def test_a_kernel_that_has_used_up_its_processor_time_is_ended(
     spin: str, cgroups: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
