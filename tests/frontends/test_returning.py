@@ -232,10 +232,12 @@ def test_what_a_second_connection_finds_unsent_at_the_first_is_told_once() -> No
         await lasting.come(second)
         first.room.set()
         await coming
+        assert not lasting.go(first)
+        await lasting.send(message("stream", 1))
         return second.told
 
     ids = [told.id for told in run(main)]
-    assert len(ids) == len(set(ids)) == 2
+    assert len(ids) == len(set(ids)) == 3
 
 
 def test_a_million_small_messages_are_bounded_too() -> None:
