@@ -196,3 +196,20 @@ def test_a_job_for_which_there_is_no_room_leaves_neither_a_file_nor_a_descriptor
             journal.claim(JOB, {"id": JOB, "state": "running", "name": "x" * 5_000})
         assert sorted(os.listdir("/proc/self/fd")) == before
         assert list((disk / "home" / "jobs").iterdir()) == []
+
+
+def test_events_make_room_on_a_full_disk_and_nothing_torn_is_left(key_file: Path) -> None:
+    with new_home() as directory, mounted(directory, "size=1m,mode=700") as disk:
+        journal, file = Journal(Home(str(disk / "home"), str(key_file))), disk / "home" / "jobs" / JOB
+        entry = begin(journal)
+        entry.append([(1, "output", LONG)])
+        fill(disk)
+        entry.append([(2, "output", LONG[50_000:])])
+        assert b"\0" not in file.read_bytes()
+        with pytest.raises(OSError, match="No space left"):
+            entry.append([(3, "output", b"y" * 1_000_000)])
+        assert b"y" * 10 not in file.read_bytes()
+        finish(entry, 4)
+        follower = journal.follow(JOB, 0)
+        assert read_all(follower) == [-3, 4]
+        follower.close()

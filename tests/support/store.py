@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import resource
@@ -170,6 +171,7 @@ def pid_of(record: KernelRecord) -> int:
 @contextlib.contextmanager
 def shortage(spare: int) -> Iterator[None]:
     """Leaves this process a few descriptors."""
+    gc.collect()  # or it would free some meanwhile
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
     taken = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
