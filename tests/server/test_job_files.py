@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterator
@@ -33,9 +34,13 @@ def files() -> Iterator[Path]:
         yield home / "jobs"
 
 
+def new_journal(files: Path, key_file: Path) -> Journal:
+    return Journal(Home(str(files.parent), str(key_file)))
+
+
 @pytest.fixture
 def journal(files: Path, key_file: Path) -> Journal:
-    return Journal(Home(str(files.parent), str(key_file)))
+    return new_journal(files, key_file)
 
 
 def begin(journal: Journal) -> JobEntry:
@@ -62,6 +67,12 @@ def read_all(follower: Follower) -> list[int]:
     while follower.is_behind:
         found += follower.read()
     return [number if kind != "dropped" else -number for number, kind, _ in found]
+
+
+def opened_below(folder: Path) -> list[str]:
+    """Returns the files of a directory that this process has open, also those that were removed."""
+    links = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return [path for path in links if path.startswith(f"{folder}/")]
 
 
 def refuse_files(monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> list[str]:
@@ -120,6 +131,18 @@ def test_a_job_is_not_said_to_be_gone_because_no_descriptor_is_free(journal: Jou
     assert (record["state"], journal.read_result(JOB)) == ("done", b"42")
 
 
+@pytest.mark.parametrize("spare", range(4))
+def test_however_few_descriptors_are_free_the_result_of_a_job_is_there_or_the_home_cannot_be_read(
+    spare: int, journal: Journal, files: Path, key_file: Path
+) -> None:
+    finish(begin(journal), 1)
+    with shortage(spare):
+        with contextlib.suppress(StoreFailed):
+            assert new_journal(files, key_file).read(JOB) is not None
+        with contextlib.suppress(StoreFailed):
+            assert new_journal(files, key_file).read_result(JOB) == b"42"
+
+
 def test_those_who_follow_a_job_wait_until_a_descriptor_is_free(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,12 +193,11 @@ def test_no_file_stays_open_that_was_only_looked_at(journal: Journal, files: Pat
     journal.answer(JOB, "question", {"accept": True})
     damaged = files / ("2" * 32)
     damaged.write_bytes(b"no entry at all")
-    before = sorted(os.listdir("/proc/self/fd"))
     assert journal.read_result(JOB) == b"42"
     assert [record["id"] for record in journal.records()] == [JOB]
     assert (journal.read(damaged.name), journal.read_result(damaged.name)) == (None, None)
     assert journal.take_answer(JOB, "question") == {"accept": True}
-    assert (sorted(os.listdir("/proc/self/fd")), held_in(files)) == (before, [])
+    assert opened_below(files) == []
 
 
 def test_a_job_that_is_given_up_leaves_nothing_but_its_name(journal: Journal, files: Path) -> None:
@@ -191,10 +213,9 @@ def test_a_job_for_which_there_is_no_room_leaves_neither_a_file_nor_a_descriptor
         journal = Journal(Home(str(disk / "home"), str(key_file)))
         journal.withdraw(begin(journal))
         fill(disk)
-        before = sorted(os.listdir("/proc/self/fd"))
         with pytest.raises(StoreFailed, match="No space left"):
             journal.claim(JOB, {"id": JOB, "state": "running", "name": "x" * 5_000})
-        assert sorted(os.listdir("/proc/self/fd")) == before
+        assert opened_below(disk / "home" / "jobs") == []
         assert list((disk / "home" / "jobs").iterdir()) == []
 
 

@@ -175,7 +175,7 @@ def shortage(spare: int) -> Iterator[None]:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
     taken = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
-    while taken[-1] <= highest:
+    while taken[-1] <= highest or len(taken) <= spare:
         taken.append(os.dup(taken[0]))
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1, limits[1]))
