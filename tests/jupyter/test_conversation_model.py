@@ -215,7 +215,7 @@ def test_a_kernel_that_says_anything_whatever_cannot_end_an_execution_twice(
             case "wait":
                 now += 10.0
                 actions = conversation.tick(now=now)
-        for message in [getattr(action, "message", None) for action in actions]:
-            if isinstance(message, Done):
-                open_executions.remove(message.id)
+        for action in actions:
+            if isinstance(action, Done):
+                open_executions.remove(action.id)
     assert len(open_executions) == (conversation.stage != "resting")

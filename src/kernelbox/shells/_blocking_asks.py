@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelbox.core.approvals._approve_argument import NOT_ALLOWED, reason_for
-from kernelbox.core.approvals._requests import SyncApprovalRequest
+from kernelbox.core.approvals._requests import SyncApprovalRequest, settle
 from kernelbox.wire._messages import INPUT_TOOL, SHELL_SERVER, Answer, Ask, Payload
 
 TYPE_CHECKING = False
@@ -82,7 +82,7 @@ def _decide(
             else:
                 request.close(NOT_ALLOWED)
         finally:
-            verdict = request.settled()
+            verdict = settle(request)
     return gate.conclude(ask, verdict) or calls.start(ask)
 
 

@@ -11,7 +11,7 @@ import logging
 from kernelbox.base._safe_text import show_call
 from kernelbox.base._text import spell_out
 from kernelbox.core.approvals._memory import Memory
-from kernelbox.core.approvals._requests import ApprovalRequest, Verdict
+from kernelbox.core.approvals._requests import ApprovalRequest, Verdict, settle
 from kernelbox.wire._messages import HOST_SERVER, SHELL_SERVER, Answer
 
 TYPE_CHECKING = False
@@ -102,7 +102,7 @@ class Gate:
                 try:
                     await present(request)
                 finally:
-                    verdict = request.settled()
+                    verdict = settle(request)
             return self.conclude(ask, verdict) or await call(ask)  # cancelling `decide` cancels it
         finally:
             self._waiting.remove(ask.ask)

@@ -71,12 +71,6 @@ class PendingRequest(Handle):
         if self.open:
             self._settle(Verdict(False, reason))
 
-    def settled(self) -> Verdict:
-        """Returns the verdict; a request that is still open is rejected."""
-        self.close("it was not answered while the cell waited")
-        assert self.verdict is not None
-        return self.verdict
-
     def on_decision(self, callback: Callable[[bool], object]) -> None:
         """Calls a function once, when the request is answered or closed, with whether it was accepted.
 
@@ -105,6 +99,13 @@ class PendingRequest(Handle):
         self.verdict = verdict
         for callback in self._watchers:
             _tell(callback, verdict.accepted)
+
+
+def settle(request: PendingRequest) -> Verdict:
+    """Returns the verdict of a request; one that is still open is rejected."""
+    request.close("it was not answered while the cell waited")
+    assert request.verdict is not None
+    return request.verdict
 
 
 class ApprovalRequest(PendingRequest):
