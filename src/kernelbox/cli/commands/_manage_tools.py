@@ -52,8 +52,11 @@ def _add(options: Namespace) -> dict[str, Any]:
 
 
 def _list(options: Namespace) -> dict[str, Any]:
-    servers = Servers(KernelBoxConfig.from_env()).all()
-    return {"servers": [_describe(name, entry) for name, entry in sorted(servers.items())]}
+    listed = []
+    for name, entry in sorted(Servers(KernelBoxConfig.from_env()).all().items()):
+        server = describe_server(read_parameters(name, entry["parameters"]))
+        listed.append({"name": name, "server": server, "package": os.path.join(entry["root"], module_name(name))})
+    return {"servers": listed}
 
 
 def _remove(options: Namespace) -> dict[str, Any]:
@@ -87,12 +90,6 @@ def _refresh(options: Namespace) -> dict[str, Any]:
 def _generate(name: str, params: dict[str, Any], root: str, connect_timeout: float | None) -> dict[str, Any]:
     modules = asyncio.run(generate_mcp_sources(name, params, root, connect_timeout=connect_timeout))
     return {"server": name, "package": os.path.join(os.path.abspath(root), module_name(name)), "tools": modules}
-
-
-def _describe(name: str, entry: dict[str, Any]) -> dict[str, Any]:
-    package = os.path.join(entry["root"], module_name(name))
-    parameters = read_parameters(name, entry["parameters"])
-    return {"name": name, "server": describe_server(parameters), "package": package}
 
 
 def _need_name(options: Namespace) -> str:

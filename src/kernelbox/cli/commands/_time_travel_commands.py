@@ -17,9 +17,6 @@ from kernelbox.host._engines import engine_named
 from kernelbox.host.store._checkpoint_files import Checkpoint
 from kernelbox.host.store._record import KernelRecord
 
-# An amount in units of 1,000.
-_DECIMAL = 1000
-
 
 def branch(options: Namespace) -> int:
     made = _copies.branch(_find(options), names=options.to, reseed=not options.same_random, timeout=options.timeout)
@@ -110,7 +107,7 @@ def _number_or_label(text: str) -> int | str:
 
 def _describe(checkpoint: Checkpoint) -> str:
     label = f" {escape(checkpoint.label)!r}" if checkpoint.label else ""
-    used = f", {show_amount('memory', checkpoint.private_bytes, like=_DECIMAL)}" if checkpoint.private_bytes else ""
+    used = f", {show_amount('memory', checkpoint.private_bytes, like=1000)}" if checkpoint.private_bytes else ""
     cells = f"{checkpoint.execution_count} cell{'' if checkpoint.execution_count == 1 else 's'}"
     return f"checkpoint {checkpoint.number}{label}: after {cells}{used}"
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from kernelbox.host.store._record import KernelRecord
 
-# An amount in units of 1,000.
-_DECIMAL = 1000
-
 STATUS_COLORS = {"idle": "green", "running": "blue", "dead": "red", "unknown": "yellow"}
 
 
@@ -93,7 +90,7 @@ def show_record(record: KernelRecord) -> None:
 
 def _amount(record: KernelRecord, name: str, amount: float) -> str:
     """Formats an amount that a kernel uses or may use, both in the same unit."""
-    return show_amount(name, amount, like=record.limits.get(name) or _DECIMAL)
+    return show_amount(name, amount, like=record.limits.get(name) or 1000)
 
 
 def _row(record: KernelRecord) -> tuple[str, ...]:
