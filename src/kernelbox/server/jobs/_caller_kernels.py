@@ -155,7 +155,7 @@ class CallerKernels:
 
     def _require(self, record: KernelRecord, key: str) -> KernelRecord:
         if not self._owns(record):
-            raise _not_found(key)
+            raise KernelNotFound(key[:MAX_NAME])
         self._noted["kernel_id"] = record.kernel_id
         return record
 
@@ -163,10 +163,5 @@ class CallerKernels:
 def _id_of(key: str) -> str:
     """Returns the id that Jupyter writes with dashes; raises KernelNotFound for anything that is not an id."""
     if not _UUID.fullmatch(key):
-        raise _not_found(key) from None
+        raise KernelNotFound(key[:MAX_NAME]) from None  # under the name that the caller gave, even an impossible one
     return key.replace("-", "")
-
-
-def _not_found(key: str) -> KernelNotFound:
-    """Returns the error for a missing kernel, under the name that the caller gave, even an impossible one."""
-    return KernelNotFound(key[:MAX_NAME])
