@@ -48,9 +48,6 @@ class McpMount:
         self._servers: dict[str, _CallerServer] = {}
         self._stopping = asyncio.Event()
 
-    def __repr__(self) -> str:
-        return f"<McpMount of {len(self._servers)} callers>"
-
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serves sessions until it is left; what every client without a name uses is made at once."""

@@ -87,9 +87,6 @@ class _Client:
         self._writing = asyncio.Lock()
         self._under_way: dict[RequestId, int] = {}  # the ids of requests, and the bytes of each
 
-    def __repr__(self) -> str:
-        return f"<_Client with {len(self._under_way)} requests under way>"
-
     async def serve(self, server: MCPServer) -> None:
         """Serves the client until it closes one of its streams."""
         read, received = anyio.create_memory_object_stream[SessionMessage | Exception]()

@@ -125,9 +125,6 @@ class Servers:
         self._home = config.home
         self._seen: tuple[object, dict[str, Any]] = (None, {})
 
-    def __repr__(self) -> str:
-        return f"<Servers of {self._home!r}>"
-
     def find(self, name: str) -> ServerParameters | None:
         """Returns how a server is reached, None if it is not known."""
         entry = self.all().get(name)

@@ -66,9 +66,6 @@ class Session:
         self._listing: asyncio.Task[list[Tool]] | None = None
         self.ended = False
 
-    def __repr__(self) -> str:
-        return f"<Session {self.server!r}{' ended' if self.ended else ''}>"
-
     async def open(self) -> Client:
         """Returns the connected client, which all callers share. Raises ToolServerFailed and MissingExtra."""
         if self._opened is None:

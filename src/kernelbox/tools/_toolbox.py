@@ -59,9 +59,6 @@ class Toolbox(Handle):
         self._sandboxed = sandboxed
         self.forget()
 
-    def __repr__(self) -> str:
-        return f"<Toolbox sessions={sorted(self._sessions)}>"
-
     def submit(self, ask: Ask, on_event: OnEvent) -> Future[Answer]:
         """Makes an accepted call; the answer is the tool's result or an error. Cancelling it cancels the call."""
         return submit(self._answer(ask, on_event))

@@ -37,9 +37,6 @@ class Outputs:
         self._size = 0
         self._files = files
 
-    def __repr__(self) -> str:
-        return f"<Outputs {len(self._texts)} texts, {self._size:,} characters>"
-
     def keep(self, text: str) -> str:
         """Keeps a text and returns the address that it can be read at."""
         output_id = os.urandom(6).hex()

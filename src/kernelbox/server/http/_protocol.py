@@ -175,9 +175,6 @@ class JoinedWrites:
         self._head = b""
         self._handle: asyncio.Handle | None = None
 
-    def __repr__(self) -> str:
-        return f"<JoinedWrites of {self._transport!r}>"
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 

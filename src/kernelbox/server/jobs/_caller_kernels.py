@@ -40,9 +40,6 @@ class CallerKernels:
         self._caller = caller
         self._noted = {} if noted is None else noted
 
-    def __repr__(self) -> str:
-        return f"<CallerKernels of {self._caller.name or 'all'!r}>"
-
     def shown(self, record: KernelRecord) -> KernelRecord:
         """Returns a record with the names that the caller knows the kernel by."""
         prefix = self._caller.prefix

@@ -52,9 +52,6 @@ class Executions:
         self._running: set[AsyncCell] = set()
         self.draining = False
 
-    def __repr__(self) -> str:
-        return f"<Executions {len(self._running)} running>"
-
     @property
     def count(self) -> int:
         """How many cells run or wait in their kernels, those of front ends among them."""

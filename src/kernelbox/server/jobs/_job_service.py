@@ -79,9 +79,6 @@ class Jobs:
         self._sweep_due = 0.0
         self._sweeping: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<Jobs {len(self._mine)} running here>"
-
     async def begin(self, caller: Caller, about: dict[str, Any], work: Work, *, key: str | None = None) -> str:
         """Begins a job and returns its id, once its kernel has the cell; raises what prevented that.
 

@@ -42,9 +42,6 @@ class JobWriter:
         self._is_over = False
         self._is_complete = True
 
-    def __repr__(self) -> str:
-        return f"<JobWriter {len(self._events)} waiting>"
-
     def append(self, kind: str, event: bytes) -> None:
         """Adds an event, which is written soon; none follows the last."""
         if self._is_over:

@@ -62,9 +62,6 @@ class RunningJob:
         self.task = asyncio.ensure_future(self._drive(work))
         self.task.add_done_callback(lambda _: self._announce())
 
-    def __repr__(self) -> str:
-        return f"<RunningJob {self._id}>"
-
     async def until_begun(self) -> None:
         """Waits until the kernel has the cell; raises what prevented that, once nothing is left of the job."""
         await asyncio.shield(self._begun)

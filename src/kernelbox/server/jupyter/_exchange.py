@@ -42,9 +42,6 @@ class Exchange:
         self._count: int | None = None
         self._started = ""
 
-    def __repr__(self) -> str:
-        return f"<Exchange {self.request.kind} {self.request.id}>"
-
     @property
     def silent(self) -> bool:
         return _field(self.request.content, "silent", False)

@@ -29,9 +29,6 @@ class FrontEndCell:
         self.payload: list[dict[str, Any]] = []  # what the front end is to do when the cell has ended
         self._questions: dict[str, InputRequest] = {}  # by the id of the message that put it to the front end
 
-    def __repr__(self) -> str:
-        return f"<FrontEndCell {self._cell!r}>"
-
     async def messages(self) -> AsyncGenerator[JupyterMessage]:
         """Yields what all front ends should see, until the cell has ended. Leaving it interrupts the cell."""
         own = self._cell.request.id

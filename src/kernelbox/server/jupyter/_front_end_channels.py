@@ -82,9 +82,6 @@ class FrontEndChannels:
         self._said = ""  # the last broadcast state that does not belong to a request
         self._death_told = False
 
-    def __repr__(self) -> str:
-        return f"<FrontEndChannels of {len(self._front_ends)} front ends, {len(self._shell.waiting)} requests waiting>"
-
     @property
     def unused(self) -> bool:
         """Whether no front end is connected, and nothing runs for one that was."""
@@ -351,9 +348,6 @@ class _RequestLine:
         self.waiting: deque[tuple[FrontEnd, JupyterMessage]] = deque()
         self.worker: asyncio.Task[None] | None = None
         self._serve = serve
-
-    def __repr__(self) -> str:
-        return f"<_RequestLine {len(self.waiting)} waiting>"
 
     def add(self, front_end: FrontEnd, request: JupyterMessage) -> bool:
         """Takes a request, unless too many wait; returns whether it did."""

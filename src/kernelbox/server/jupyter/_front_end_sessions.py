@@ -30,9 +30,6 @@ class FrontEndSessions:
         self._front_ends: dict[str, ReconnectingFrontEnd] = {}
         self._away: dict[str, asyncio.TimerHandle] = {}
 
-    def __repr__(self) -> str:
-        return f"<FrontEndSessions: {self.connected} front ends connected, {len(self._away)} away>"
-
     @property
     def connected(self) -> int:
         """How many front ends are connected."""

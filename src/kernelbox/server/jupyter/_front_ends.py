@@ -33,9 +33,6 @@ class FrontEnds:
         self._known: dict[str, FrontEndSessions] = {}
         self._expected: dict[tuple[FrontEndSessions, str], None] = {}
 
-    def __repr__(self) -> str:
-        return f"<FrontEnds of {len(self._known)} kernels>"
-
     def count(self, kernel_id: str) -> int:
         """Returns how many front ends are connected to a kernel."""
         known = self._known.get(kernel_id)

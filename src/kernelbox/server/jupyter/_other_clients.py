@@ -29,9 +29,6 @@ class OtherClients:
         self._last = Exchange(author, JupyterMessage("shell", {}))
         self._cells: dict[str, Exchange] = {}  # by the ids of their executions
 
-    def __repr__(self) -> str:
-        return f"<OtherClients {'running' if self._running else 'at rest'}>"
-
     def follow_up(self, execution_id: str, request: JupyterMessage) -> None:
         """Notes which cell runs, for what comes after it, and for the tasks that it makes."""
         # Without its content, which may be long.

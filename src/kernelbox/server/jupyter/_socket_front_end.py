@@ -46,9 +46,6 @@ class SocketFrontEnd:
         self._end: tuple[int, str] | None = None
         self.closed = False
 
-    def __repr__(self) -> str:
-        return f"<SocketFrontEnd {'closed' if self.closed else 'open'}, {self._size} bytes unread>"
-
     @property
     def unread(self) -> list[JupyterMessage]:
         """What has not been sent."""

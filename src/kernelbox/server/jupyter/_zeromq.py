@@ -69,9 +69,6 @@ class Sockets:
             socket.linger = _LINGER
             socket.bind(file.addresses[name])
 
-    def __repr__(self) -> str:
-        return f"<Sockets of {len(self._front_ends)} front ends>"
-
     async def serve(self, channels: FrontEndChannels) -> None:
         """Gives requests to the channels, and sends what they say, until it is cancelled."""
         channels.attach(_FrontEnd(self, None))
