@@ -72,26 +72,21 @@ def _print_config(options: Namespace) -> int:
 
     # -P: clients start it in the workspace, and a cell could have put there what it would import.
     command = [sys.executable, "-P", "-m", "kernelbox", "mcp", "--workspace", _absolute(options.workspace)]
-    if options.toolset != ["ipybox"]:
-        command += ["--toolset", ",".join(options.toolset)]
-    for name in options.allow_env:
-        command += ["--allow-env", name]
-    if options.approve != "ask":
-        command += ["--approve", options.approve]
-    if options.approval_timeout != McpOptions.approval_timeout:
-        command += ["--approval-timeout", f"{options.approval_timeout:g}"]
-    if options.log_level != McpOptions.log_level:
-        command += ["--log-level", options.log_level]
-    if options.policy:
-        command += ["--policy", _absolute(options.policy)]
-    command += [word for limit in options.limit for word in ("--limit", limit)]
-    if options.sandbox_config:
-        command += ["--sandbox-config", _absolute(options.sandbox_config)]
-    if options.sandbox_level:
-        command += ["--sandbox-level", options.sandbox_level]
-    for word in options.allow_python:
-        command += ["--allow-python", settled_words([word])[word]]
-    command += [word for name in options.allow_package for word in ("--allow-package", name)]
+    timeout, level = options.approval_timeout, options.log_level
+    given = {
+        "--toolset": [",".join(options.toolset)] if options.toolset != ["ipybox"] else [],
+        "--allow-env": options.allow_env,
+        "--approve": [options.approve] if options.approve != "ask" else [],
+        "--approval-timeout": [f"{timeout:g}"] if timeout != McpOptions.approval_timeout else [],
+        "--log-level": [level] if level != McpOptions.log_level else [],
+        "--policy": [_absolute(options.policy)] if options.policy else [],
+        "--limit": options.limit,
+        "--sandbox-config": [_absolute(options.sandbox_config)] if options.sandbox_config else [],
+        "--sandbox-level": [options.sandbox_level] if options.sandbox_level else [],
+        "--allow-python": [settled_words([word])[word] for word in options.allow_python],
+        "--allow-package": options.allow_package,
+    }
+    command += [word for option, values in given.items() for value in values for word in (option, value)]
     for name in ("ipybox", "require_shell_escape", "keep_kernels", "sandbox"):
         command += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
     print(client_config(options.print_config, command, options.http))
