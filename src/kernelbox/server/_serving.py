@@ -224,10 +224,8 @@ def _listen_at_path(path: str) -> socket.socket:
         finally:
             os.umask(before)
         listener.listen(BACKLOG)
-    except BaseException as exc:
+    except OSError as exc:
         listener.close()
-        if not isinstance(exc, OSError):
-            raise
         raise StartFailed(f"cannot listen at unix:{path}: {exc.strerror or exc}; choose another address") from exc
     return listener
 
