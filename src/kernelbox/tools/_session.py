@@ -60,7 +60,7 @@ class Session:
         self._opened: asyncio.Future[Client] | None = None
         self._closing = asyncio.Event()
         self._words = Words()
-        self._calls: dict[asyncio.Task[Any], tuple[OnEvent, str]] = {}  # running calls: who hears of them, and the tool
+        self.calls: dict[asyncio.Task[Any], tuple[OnEvent, str]] = {}  # running calls: who hears of them, and the tool
         self._suspect = False
         self._listed = frozenset[str]()
         self._listing: asyncio.Task[list[Tool]] | None = None
@@ -88,7 +88,7 @@ class Session:
 
         call = asyncio.current_task()
         assert call is not None
-        self._calls[call] = (on_event, tool)
+        self.calls[call] = (on_event, tool)
         try:
             if tool not in self._listed:
                 await self._look_for(tool)
@@ -103,7 +103,7 @@ class Session:
             self._doubt()
             raise
         finally:
-            del self._calls[call]
+            del self.calls[call]
 
     async def _look_for(self, tool: str) -> None:
         """Lists the tools, once for all calls that wait for it; raises ToolServerFailed if this one is missing.
@@ -130,7 +130,7 @@ class Session:
 
     async def is_usable(self) -> bool:
         """Tells whether another call can be sent. After a cancelled or failed one, the server must answer first."""
-        if any(call.cancelling() for call in self._calls):  # it was asked to end, and has not ended yet
+        if any(call.cancelling() for call in self.calls):  # it was asked to end, and has not ended yet
             self._doubt()
         if self._suspect and not self.ended and self._opened is not None:
             try:
@@ -140,11 +140,6 @@ class Session:
             except Exception:  # noqa: BLE001  # no other call is sent, whatever the failure; running ones may go on
                 return False
         return not self.ended
-
-    @property
-    def calling(self) -> bool:
-        """Whether a call is running."""
-        return bool(self._calls)
 
     async def list_tools(self) -> list[Tool]:
         """Returns all tools, from all pages; raises ToolServerFailed."""
@@ -229,7 +224,7 @@ class Session:
     def _on_log(self, level: str, text: str) -> None:
         """Reports a line to every waiting caller once: the protocol does not say which call it is about."""
         told: dict[OnEvent, list[str]] = {}
-        for on_event, tool in self._calls.values():
+        for on_event, tool in self.calls.values():
             told.setdefault(on_event, []).append(tool)
         for on_event, tools in told.items():
             on_event(ToolEvent("log", self.server, tools[0] if len(tools) == 1 else "", text, level=level))

@@ -126,7 +126,7 @@ class Toolbox(Handle):
         self._sessions.pop(session.server, None)
 
         async def close() -> None:
-            while session.calling and not session.ended:  # noqa: ASYNC110  # rare, and no call waits for it
+            while session.calls and not session.ended:  # noqa: ASYNC110  # rare, and no call waits for it
                 await asyncio.sleep(0.1)
             await session.close()
 

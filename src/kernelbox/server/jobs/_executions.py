@@ -47,15 +47,10 @@ class Executions:
         self._kernels = kernels
         self._options = options
         self._home = Home(kernels.config.home, kernels.config.key_file)
-        self._waiting: Counter[str] = Counter()
+        self.waiting: Counter[str] = Counter()  # the cells that run or wait in each kernel, those of front ends too
         self.options_for = lru_cache(maxsize=64)(self._make_options)  # the same for most cells
         self._running: set[AsyncCell] = set()
         self.draining = False
-
-    @property
-    def count(self) -> int:
-        """How many cells run or wait in their kernels, those of front ends among them."""
-        return self._waiting.total()
 
     async def run(
         self,
@@ -94,15 +89,15 @@ class Executions:
         here, most = record.kernel_id, self._options
         if self.draining:
             raise Draining
-        if most.max_queue and self._waiting[here] >= most.max_queue:
+        if most.max_queue and self.waiting[here] >= most.max_queue:
             sentence = (
                 f"the most cells that kernel {record.name!r} may have to run is {most.max_queue}; try again later"
             )
             raise LimitReached(sentence, of_server=False)
-        if most.max_running and self._waiting.total() >= most.max_running:
+        if most.max_running and self.waiting.total() >= most.max_running:
             sentence = f"the most cells that this server may have to run is {most.max_running}; try again later"
             raise LimitReached(sentence, of_server=True)
-        return _Noted(record, language, self._waiting, self._metrics)
+        return _Noted(record, language, self.waiting, self._metrics)
 
     async def drain(self, grace: float, *, hurry: asyncio.Event) -> Drained:
         """Takes no more cells, and returns when those that run have ended.

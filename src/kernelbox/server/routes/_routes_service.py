@@ -75,7 +75,7 @@ async def metrics(request: Request) -> Response:
         )
     state = state_of(request)
     records = await state.kernels.measured(await state.kernels.all())
-    text = await in_thread(state.metrics.render, records, state.executions.count)
+    text = await in_thread(state.metrics.render, records, state.executions.waiting.total())
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
