@@ -148,20 +148,16 @@ async def _until_gone(context: Any, call: Awaitable[Any]) -> Any:
 # Characters of a wrong value that are shown.
 _LONGEST_SHOWN = 60
 
-# What is wanted, by the kinds of errors that the arguments of our tools can have.
+# What is wanted, by the kinds of errors that the arguments of our tools can have, or by how these begin.
 _WANTED = {
-    "string_type": "a text",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "finite_number": "a number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "list_type": "a list",
-    "dict_type": "an object",
-    "literal_error": "{expected}",
+    "string": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a number",
+    "bool": "true or false",
+    "list": "a list",
+    "dict": "an object",
+    "literal": "{expected}",
     "greater_than": "a number above {gt:g}",
     "greater_than_equal": "a number from {ge:g} on",
     "less_than": "a number below {lt:g}",
@@ -180,7 +176,7 @@ def _describe_error(error: ErrorDetails, known: Iterable[str]) -> str:
         return f"{name} is missing"
     if error["type"] == "extra_forbidden":
         return f"there is no argument {name!r}; use {', '.join(known) or 'none'}"
-    wanted = _WANTED.get(error["type"])
+    wanted = _WANTED.get(error["type"]) or _WANTED.get(error["type"].partition("_")[0])
     if wanted is None:
         return f"{name} cannot be {show(error['input'], _LONGEST_SHOWN)}: {error['msg']}"
     return f"{name} is {show(error['input'], _LONGEST_SHOWN)}; use {wanted.format(**error.get('ctx', {}))}"
