@@ -7,6 +7,7 @@ import os
 import select
 from collections import deque
 
+from kernelbox.base._light_stdlib import RLock
 from kernelbox.base._unique_objects import Owner
 from kernelbox.core._executor_values import ToolEvent
 from kernelbox.core.approvals._approval_gate import Waiting
@@ -39,6 +40,8 @@ class Calls(Owner):
         self._waiting = Waiting()
         self._arrived: deque[Answer | ToolEvent] = deque()
         self._pipe: tuple[int, int] | None = None
+        # Another thread writes to the pipe: not to a number that was closed and belongs to somebody else by then.
+        self._waking = RLock()
 
     def __repr__(self) -> str:
         return f"<Calls running={len(self._running)}>"
@@ -101,9 +104,9 @@ class Calls(Owner):
         running, self._running = self._running, {}
         for future in running.values():
             future.cancel()
-        pipe, self._pipe = self._pipe, None
-        if pipe is not None:
-            for end in pipe:
+        with self._waking:
+            pipe, self._pipe = self._pipe, None
+            for end in pipe or ():
                 os.close(end)
 
     def _end(self, number: int) -> Future[Answer] | None:
@@ -122,7 +125,6 @@ class Calls(Owner):
 
     def _wake(self) -> None:
         """Ends the wait; called in the thread of the sessions."""
-        pipe = self._pipe
-        if pipe is not None:
-            with contextlib.suppress(OSError):  # it is full, or has been closed this moment
-                os.write(pipe[1], b"x")
+        with self._waking, contextlib.suppress(BlockingIOError):  # it is full
+            if self._pipe is not None:
+                os.write(self._pipe[1], b"x")
