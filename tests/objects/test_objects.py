@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,23 @@ def test_an_asynchronous_approve_is_awaited(home: Path) -> None:
             assert not (await kernel.execute("!echo no")).ok
 
     run(main)
+
+
+def test_the_function_of_a_kernel_answers_on_an_event_loop_as_it_does_without_one(home: Path) -> None:
+    threads = []
+
+    def approve(request: kernelbox.SyncApprovalRequest) -> None:
+        threads.append(threading.current_thread())
+        request.accept(remember="execution")
+
+    async def main(kernel: Kernel) -> None:
+        asked = AsyncKernel.of(kernel)
+        assert (await asked.execute("for _ in range(2):\n    !echo again")).output.split() == ["again", "again"]
+
+    with Kernel(approve=approve) as kernel:
+        run(lambda: main(kernel))
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()  # the function may block, and the loop goes on
 
 
 def test_requests_are_yielded_where_the_caller_wants_to_answer_them(home: Path) -> None:

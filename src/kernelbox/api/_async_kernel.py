@@ -54,7 +54,10 @@ class AsyncKernel(KernelObject["AsyncApprove"]):
     def of(cls, kernel: Kernel) -> AsyncKernel:
         """Makes the object for event loops of a `Kernel`, with the same options."""
         other = cls.__new__(cls)._set_up(kernel._here, kernel.name, kernel._options, kernel._defaults)
-        other._approve = kernel._approve  # type: ignore[assignment]  # it reads the same fields of either kind of request
+        if kernel._approve is not None:
+            from kernelbox.api._job import answer_in_thread
+
+            other._approve = answer_in_thread(kernel._approve)
         other._prepare_loop()
         return other._adopt(kernel.record)
 

@@ -138,7 +138,7 @@ class Job(Handle):
             from kernelbox.tools._toolbox import shared_toolbox
 
             kernels = AsyncKernels(here, new, shared_toolbox(here.config), advice=next_by_name(name))
-            return AsyncJob(kernels, name, code, options, None if approve is None else _in_thread(approve))
+            return AsyncJob(kernels, name, code, options, None if approve is None else answer_in_thread(approve))
 
         options.request(code)  # raises InvalidInput here, not in the thread
         return cls(_thread.submit(begin()).result())
@@ -173,8 +173,8 @@ def _wait(work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         future.cancel()
 
 
-def _in_thread(approve: Approve) -> AsyncApprove:
-    """Makes a function that may block answer the requests of a job, in a thread."""
+def answer_in_thread(approve: Approve) -> AsyncApprove:
+    """Makes a plain function, which may block, answer the requests of an event loop, in a thread."""
 
     async def ask(request: ApprovalRequest) -> bool | str | None:
         shown = SyncApprovalRequest(request.server_name, request.tool_name, request.tool_args, id=request.id)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 
 from kernelbox.api._async_kernel import AsyncKernel
+from kernelbox.api._job import answer_in_thread
 from kernelbox.api._kernel import Kernel
 from kernelbox.api._sync import destroy
 from kernelbox.integrations._adapting import DESCRIPTION, needs, open_session
@@ -49,6 +51,9 @@ class KernelboxTool(BaseTool):
 
     async def _arun(self, code: str, config: RunnableConfig) -> tuple[Any, ExecutionResult]:
         kernel, cell = await in_thread(self._open, config)
+        approve = cell.get("approve")
+        if approve is not None and not inspect.iscoroutinefunction(approve):
+            cell["approve"] = answer_in_thread(approve)
         return _answer(await AsyncKernel.of(kernel).execute(code, **cell))
 
     def _open(self, config: RunnableConfig) -> tuple[Kernel, dict[str, Any]]:
