@@ -45,9 +45,7 @@ def note(pid: int) -> int:
     """Notes a child that Python code has started; returns its number."""
     if pid > 0:
         if len(_started) > _MANY:
-            _started.difference_update(
-                [old for old in list(_started) if not (_HAS_WAITID and _look_at(os.P_PID, old)[0])]
-            )
+            _started.difference_update([old for old in list(_started) if not _is_child(old)])
         _started.add(pid)
         note_start()
     return pid
@@ -120,7 +118,7 @@ class Orphans:
         for pid in children(thread=self._main):
             if pid in _started or pid in watched or pid in self.ended:
                 continue
-            if _look_at(os.P_PID, pid)[1]:
+            if _has_ended(pid):
                 self.ended[pid] = now + _PATIENCE
             elif len(self.pidfds) < _MOST_WATCHED and hasattr(os, "pidfd_open"):
                 with contextlib.suppress(OSError):
@@ -164,6 +162,14 @@ def _has_none_but_runner() -> bool:
         return _started == {_runner} and os.pread(_listing, 32, 0).split() == [b"%d" % _runner]
     except OSError:  # a cell has closed it
         return False
+
+
+def _has_ended(pid: int) -> bool:
+    return _look_at(os.P_PID, pid)[1]
+
+
+def _is_child(pid: int) -> bool:
+    return _HAS_WAITID and _look_at(os.P_PID, pid)[0]
 
 
 def _look_at(kind: int, pid: int) -> tuple[bool, bool]:

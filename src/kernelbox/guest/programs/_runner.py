@@ -166,7 +166,7 @@ class Runner:
         try:
             if program.directory is None or not go_to(program.directory):
                 raise ProgramRefused(MOVED)
-            pid = spawn(replace(program, directory=None), actions)
+            pid = spawn(replace(program, directory=None), actions)  # where this process is now
         finally:
             os.chdir("/")
             if stdin != self._nothing:
