@@ -89,10 +89,16 @@ class FrontEnds:
             reached = KernelAccess(
                 lambda: self._kernels.kernel(kernel_id),
                 lambda: self._kernels.interrupt(kernel_id),
-                lambda restart: (self._kernels.restart if restart else self._kernels.destroy)(kernel_id),
+                lambda restart: self._end(kernel_id, restart),
             )
             self._known[kernel_id] = FrontEndSessions(FrontEndChannels(reached, self._rules), self._expected)
         return self._known[kernel_id]
+
+    async def _end(self, kernel_id: str, restart: bool) -> None:
+        if restart:
+            await self._kernels.restart(kernel_id)
+        else:
+            await self._kernels.destroy(kernel_id)
 
     def _forget(self, kernel_id: str) -> None:
         """Drops channels that are not used. Those in which a cell still runs are checked again later."""
