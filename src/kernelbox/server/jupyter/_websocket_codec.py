@@ -16,6 +16,9 @@ from kernelbox.wire._json import dump, load
 
 V1 = "v1.kernel.websocket.jupyter.org"
 
+# How each form writes a number: for `struct`, one character for the order of the bytes and one for the size.
+_OF_V1, _OLDER = "<Q", "!I"
+
 # Parts of a message: more buffers than a comm message may have are not looked at.
 _MOST_PARTS = 10_100
 
@@ -30,12 +33,12 @@ class CodecV1:
 
     def encode(self, message: JupyterMessage) -> bytes:
         parts = [message.channel.encode(), *map(dump, _json_parts(message)), *message.buffers]
-        return _join(parts, "<Q")
+        return _join(parts, _OF_V1)
 
     def decode(self, frame: str | bytes) -> JupyterMessage:
         if isinstance(frame, str):
             raise BadMessage("text frames are not messages of the subprotocol v1")
-        channel, *parts = _split(frame, "<Q")
+        channel, *parts = _split(frame, _OF_V1)
         if len(parts) < 4:
             raise BadMessage("a frame of v1 has a channel and four parts at least")
         name = channel.decode("utf-8", "replace")
@@ -51,13 +54,13 @@ class PlainCodec:
         whole |= {"msg_id": message.id, "msg_type": message.kind, "channel": message.channel, "buffers": []}
         if not message.buffers:
             return dump(whole).decode()
-        return _join([dump(whole), *message.buffers], "!I")
+        return _join([dump(whole), *message.buffers], _OLDER)
 
     def decode(self, frame: str | bytes) -> JupyterMessage:
         if isinstance(frame, str):
             first, buffers = frame.encode("utf-8", "surrogatepass"), []
         else:
-            first, *buffers = _split(frame, "!I")
+            first, *buffers = _split(frame, _OLDER)
         whole = _load(first)
         if not isinstance(whole, dict):
             raise BadMessage("a message is an object")
@@ -70,7 +73,7 @@ def _join(parts: list[bytes], form: str) -> bytes:
 
     The last offset of v1 is the end of the last part; the older form leaves that to the frame.
     """
-    count = len(parts) + (form[0] == "<")
+    count = len(parts) if form == _OLDER else len(parts) + 1
     offsets = [struct.calcsize(form) * (count + 1)]
     for part in parts[: count - 1]:
         offsets.append(offsets[-1] + len(part))
@@ -86,7 +89,7 @@ def _split(frame: bytes, form: str) -> list[bytes]:
     if not 0 < count <= _MOST_PARTS or (count + 1) * number.size > len(frame):
         raise BadMessage(f"a frame with {count} offsets")
     offsets = list(struct.unpack_from(f"{form[0]}{count}{form[1]}", frame, number.size))
-    if form[0] == "!":
+    if form == _OLDER:
         offsets.append(len(frame))
     if offsets[0] != (count + 1) * number.size or offsets != sorted(offsets) or offsets[-1] > len(frame):
         raise BadMessage("the offsets of a frame lead out of it")
