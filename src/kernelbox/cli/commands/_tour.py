@@ -131,6 +131,13 @@ class _Tour:
         self.show_end(result, time.perf_counter() - began)
         return result
 
+    def call(self, code: str, act: Callable[[], object]) -> None:
+        """Calls a method of the kernel, and prints the call and how long it took."""
+        self.say(code, "blue")
+        began = time.perf_counter()
+        act()
+        self.say(f"{(time.perf_counter() - began) * 1000:.1f} ms", "dim")
+
     def show_code(self, code: str) -> None:
         for number, line in enumerate(code.split("\n")):
             self.say(("... " if number else ">>> ") + line, "blue")
@@ -243,12 +250,10 @@ def _show_death(tour: _Tour) -> None:
 
 def _show_rollback(tour: _Tour) -> None:
     tour.cell("rows = [3, 1, 4, 1, 5]")
-    for name, act in (("checkpoint", tour.kernel.checkpoint), ("rollback", tour.kernel.rollback)):
-        tour.say(f'kernel.{name}("loaded")', "blue")
-        began = time.perf_counter()
-        act("loaded")
-        tour.say(f"{(time.perf_counter() - began) * 1000:.1f} ms", "dim")
-        tour.cell("rows.clear()" if name == "checkpoint" else "rows")
+    tour.call('kernel.checkpoint("loaded")', lambda: tour.kernel.checkpoint("loaded"))
+    tour.cell("rows.clear()")
+    tour.call('kernel.rollback("loaded")', lambda: tour.kernel.rollback("loaded"))
+    tour.cell("rows")
 
 
 _STEPS: tuple[tuple[str, str, Callable[[_Tour], None]], ...] = (
