@@ -11,7 +11,7 @@ from kernelbox.base._environment import add_variables
 from kernelbox.base._errors import InvalidInput
 from kernelbox.base._extras import require
 from kernelbox.base._limits import parse_limits
-from kernelbox.cli.commands._serve import enter_workspace
+from kernelbox.cli.commands._serve import read_shared_options
 from kernelbox.host.pythons._allowed_pythons import settled_words
 from kernelbox.server.http._binding import parse_binding
 
@@ -43,7 +43,7 @@ def run(options: Namespace) -> int:
 def _read_options(options: Namespace) -> McpOptions:
     from kernelbox.mcp._mcp_options import McpOptions
 
-    shared = enter_workspace(options)
+    shared = read_shared_options(options)
     if shared["pythons"] and "kernels" not in options.toolset:
         raise InvalidInput.saying("--allow-python and --allow-package need --toolset kernels, whose tools open kernels")
     variables, unread = read_dotenv(os.path.join(shared["workspace"], ".env"))

@@ -41,7 +41,7 @@ def _read_options(options: Namespace) -> ServiceOptions:
     tokens = _read_tokens(options.tokens)
     if options.require_token and not tokens:
         raise StartFailed(f"there is no token; set {TOKEN_VARIABLE}, or name a file with --tokens")
-    shared, mcp = enter_workspace(options, tokens=options.tokens), None
+    shared, mcp = read_shared_options(options, tokens=options.tokens), None
     if options.mcp is not None:  # its kernels are those of the home, as everywhere in the service
         mcp = McpOptions(**shared, toolsets=tuple(options.mcp), keep_kernels=True, log_level=options.log_level)
     return ServiceOptions(
@@ -66,7 +66,7 @@ def _read_tokens(path: str | None) -> tuple[Token, ...]:
     return own if path is None else (*own, *read_tokens(os.path.expanduser(path)))
 
 
-def enter_workspace(options: Namespace, *, tokens: str | None = None) -> dict[str, Any]:
+def read_shared_options(options: Namespace, *, tokens: str | None = None) -> dict[str, Any]:
     """Returns the options that `serve` and `mcp` share, and makes the workspace the current directory.
 
     Kernels start there, and their home is there by default. Kernels cannot read the file of `tokens`.
