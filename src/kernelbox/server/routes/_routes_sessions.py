@@ -79,7 +79,7 @@ async def change_session(session_id: str, body: SessionChanges, request: Request
         return _show(request, _find([await kernels.retag(kernel_id, tags)], session_id))
     after = await _kernel_for(kernels, body.kernel, tags)
     if after.kernel_id != kernel_id and len(_sessions([before.record])) > 1:
-        await kernels.retag(kernel_id, dict.fromkeys(tags))
+        await kernels.retag(kernel_id, dict.fromkeys(tags))  # removes this session from it
     elif after.kernel_id != kernel_id:  # as Jupyter ends a kernel that no session uses any more
         await state_of(request).front_ends.destroy(kernel_id)
     return _show(request, _find([after], session_id))

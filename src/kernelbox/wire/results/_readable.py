@@ -84,7 +84,7 @@ class Readable:
         shown = repr(text if len(text) <= _IN_REPR else f"{text[: _IN_REPR - 1]}…")
         shown = shown if len(shown) <= _IN_REPR + 20 else f"{shown[: _IN_REPR + 18]}…'"
         count = len(self.images)
-        more = f" {count} image{'s' * (count > 1)}" if count else ""
+        more = f" {count} image{'' if count == 1 else 's'}" if count else ""
         lost = "" if self.state == "kept" else f" state={self.state}"
         return f"<{type(self).__name__} {self.status} {shown}{more}{lost} {self.duration_ms} ms>"
 
