@@ -301,6 +301,11 @@ def test_a_missing_key_of_an_object_of_the_user_calls_none_of_its_code(kernel: K
 DOWNLOADS = {
     "urllib": "import urllib.request\nurllib.request.urlopen('https://example.org')",
     "socket": "import socket\nsocket.create_connection(('192.0.2.1', 80), 1)",
+    "a copy instead": (
+        "import urllib.request\n"
+        "try: urllib.request.urlopen('https://example.org')\n"
+        "except OSError: open('no-copy.html')"
+    ),
 }
 
 

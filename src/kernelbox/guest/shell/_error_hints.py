@@ -89,8 +89,8 @@ def hint(exc: BaseException, value: str) -> str:
             return _meant(exact(key), find_keys(exc.__traceback__))
         case RuntimeError() if value in _LOOP_RUNS:
             return "Hint: an event loop runs already; write `await main()` in place of `asyncio.run(main())`"
-        case FileNotFoundError(filename=str(path)):
-            return _meant_file(exact(path))
+        case FileNotFoundError(filename=str(path)) if meant := _meant_file(exact(path)):
+            return meant
     return _NO_NETWORK if wants_network(exc) and not has_network() else ""
 
 
