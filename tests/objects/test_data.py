@@ -163,6 +163,17 @@ def test_files_are_looked_at_moved_and_removed_in_both_colours(colour: Colour, t
     colour.call(kernel.stop)
 
 
+def test_a_directory_is_removed_though_a_cell_has_replaced_what_removes_directories(
+    colour: Colour, tmp_path: Path
+) -> None:
+    kernel = colour.open(cwd=tmp_path)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    colour.call(kernel.execute, "import os, shutil; os.rmdir = shutil.rmtree = lambda *args, **options: None")
+    colour.call(kernel.files.remove, "a", recursive=True)
+    assert list(tmp_path.iterdir()) == []
+    colour.call(kernel.stop)
+
+
 @pytest.mark.parametrize("size", [0, 5, 4 * MIB, 12 * MIB + 3])
 def test_a_file_of_any_size_is_written_and_read_in_pieces(home: Path, tmp_path: Path, size: int) -> None:
     with Kernel(cwd=tmp_path) as kernel:

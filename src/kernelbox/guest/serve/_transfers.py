@@ -6,7 +6,6 @@ it is complete.
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING, Any
 
 from kernelbox.data._values_as_bytes import decode_value, encode_value
@@ -136,7 +135,7 @@ class Transfers:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)
         elif args.get("recursive"):
-            shutil.rmtree(path)
+            _remove_tree(path)
         else:
             os.rmdir(path)
         return {}
@@ -160,6 +159,16 @@ class Transfers:
 
 def _path(args: dict[str, Any]) -> str:
     return os.path.expanduser(str(args["path"]))
+
+
+def _remove_tree(path: str) -> None:
+    with os.scandir(path) as entries:
+        for entry in list(entries):
+            if entry.is_dir(follow_symlinks=False):
+                _remove_tree(entry.path)
+            else:
+                os.unlink(entry.path)
+    os.rmdir(path)
 
 
 _TRANSFERS: dict[str, Callable[[Transfers, KernelProcess, dict[str, Any], bytes], dict[str, Any]]] = {
