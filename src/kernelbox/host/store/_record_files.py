@@ -11,6 +11,7 @@ lost, because its process is no longer known: see `mark_rewritten`.
 from __future__ import annotations
 
 import warnings
+from itertools import chain
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.base._light_stdlib import suppress
@@ -92,11 +93,11 @@ class Records:
         return next((record for record in self.scan() if name in record.names), None)
 
     def _is_free(self, name: str) -> bool:
-        """Tells whether certainly no kernel has a name, by reading only records and copies that are new."""
-        if not self.learn_slugs():
-            return False
-        theirs = set().union(*list(self._slugs.values()))
-        return slug_of(name) not in theirs and not any(name in copy.names for _, copy in self._copies(besides=theirs))
+        """Tells whether certainly no kernel has a name, by reading only records that are new.
+
+        Copies say nothing more: a kernel without a directory is gone, and one without a sound record is not certain.
+        """
+        return self.learn_slugs() and slug_of(name) not in chain.from_iterable(list(self._slugs.values()))
 
     def namesakes(self, record: KernelRecord) -> list[KernelRecord]:
         """Returns the other records that have a name of this one."""
