@@ -460,6 +460,57 @@ def test_what_a_cell_writes_after_ctrl_c_is_shown(form: str, home: Path) -> None
         assert shown[-1]["output"] == "running\ntidied up\n"
 
 
+STUBBORN = """
+import time
+print('running', flush=True)
+while True:
+    try:
+        time.sleep(100)
+    except KeyboardInterrupt:
+        print('not yet', flush=True)
+        open(CAUGHT, 'w').close()
+"""
+
+
+def test_ctrl_c_again_loses_nothing_that_the_cell_has_written(home: Path, tmp_path: Path) -> None:
+    caught = tmp_path / "caught"
+    words = [KERNELBOX, "run", "demo", STUBBORN.replace("CAUGHT", repr(str(caught)))]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(signal.SIGINT)
+        eventually(caught.exists)
+        process.send_signal(signal.SIGINT)
+        rest, said = process.stdout.read(), process.stderr.read()
+    assert process.returncode == 130
+    assert set(rest.splitlines()) == {"not yet"}
+    assert "the kernel was restarted: its variables are lost" in said
+
+
+TIDY_IN_STEPS = """
+import time
+try:
+    while True:
+        print('running', flush=True)
+        time.sleep(0.001)
+finally:
+    for step in range(100):
+        print('step', step, flush=True)
+        time.sleep(0.001)
+"""
+
+
+def test_what_a_cell_prints_while_it_tidies_up_after_ctrl_c_interrupts_it_only_once(home: Path) -> None:
+    with subprocess.Popen([KERNELBOX, "run", "demo", TIDY_IN_STEPS], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(signal.SIGINT)
+        lines = process.stdout.read().splitlines()
+    assert process.returncode == 130
+    assert [line for line in lines if line != "running"] == [f"step {step}" for step in range(100)]
+
+
 def test_ctrl_c_does_not_interrupt_the_cell_of_somebody_else(home: Path) -> None:
     kernel = get_or_create("demo")
     other = Running(kernel, WRITE_AND_WAIT).wait_for_output()

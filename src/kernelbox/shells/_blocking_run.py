@@ -94,7 +94,10 @@ def drive(
     except KeyboardInterrupt as exc:
         if connection.inherited:
             raise
-        missed = run.stop()
+        try:
+            missed = run.stop()
+        except KeyboardInterrupt:  # Ctrl-C again: the ladder ends the cell in any case, and its output must not be lost
+            missed = run.stop()
         attach_result(exc, execution.result, missed)
         raise
     finally:

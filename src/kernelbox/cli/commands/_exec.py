@@ -64,7 +64,7 @@ def _what_became_of(result: ExecutionResult) -> str:
 
 
 class CtrlC:
-    """While entered, Ctrl-C only ends the wait for the cell's next output. A second Ctrl-C ends this process."""
+    """While entered, Ctrl-C only ends the wait for the cell's next output; again, it ends a cell that does not stop."""
 
     def __init__(self) -> None:
         self.pressed = 0
@@ -126,29 +126,30 @@ def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
 
 def follow(steps: Iterator[object], key: str, show: Callable[[OutputItem], None], ctrl_c: CtrlC) -> ExecutionResult:
     """Shows a cell's output as it comes and returns its result; Ctrl-C interrupts only the cell."""
+    interrupted = False
     while True:
         try:
             ctrl_c.waiting = True
             event = next(steps)
             ctrl_c.waiting = False
         except KeyboardInterrupt as exc:
+            for item in getattr(exc, "missed", ()):
+                if isinstance(item, OutputItem):
+                    show(item)
             result = getattr(exc, "result", None)
             if isinstance(result, ExecutionResult):
-                for item in getattr(exc, "missed", ()):
-                    if isinstance(item, OutputItem):
-                        show(item)
                 return result
             if ctrl_c.pressed > 1:
-                say("gave up on a cell that does not stop; its kernel may be restarted, which loses the variables")
+                say(f"gave up on a cell that does not stop; kernel {key!r} may be restarted, which loses its variables")
                 raise
-            _sync.interrupt(key)  # pressed between two outputs: the cell still runs, so keep listening
+            interrupted = _sync.interrupt(key)  # pressed between two outputs: the cell still runs, so keep listening
             continue
         if isinstance(event, ExecutionResult):
             return event
         if isinstance(event, OutputItem):
             show(event)
-        if ctrl_c.pressed == 1:
-            _sync.interrupt(key)
+        if ctrl_c.pressed and not interrupted:  # once: what the cell prints while it tidies up is no other Ctrl-C
+            interrupted = _sync.interrupt(key)
 
 
 def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Callable[[ExecutionResult], None]]:

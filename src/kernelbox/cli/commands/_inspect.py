@@ -45,7 +45,7 @@ def history(options: Namespace) -> int:
         when = f"{ago(now - parse_time(cell.began_at))} ago" if cell.began_at else "-"
         rows.append((str(cell.execution_count or "-"), cell.status, when, first_line(cell.code)))
         if cell.lost:
-            rows.append(("", "", "", f"└ the variables were lost: {cell.lost}"))
+            rows.append(("", "", "", f"└ its variables did not last: {cell.lost}"))
     return _show(options, kernel, "cells", cells, ("CELL", "STATUS", "WHEN", "CODE"), rows, right=0)
 
 

@@ -57,8 +57,9 @@ def drop(options: Namespace) -> int:
 
 
 def promote(options: Namespace) -> int:
-    record = _copies.promote(_find(options), timeout=options.timeout)
-    return answer(options, record.to_dict(), _line_of(record))
+    branch = _find(options)
+    record = _copies.promote(branch, timeout=options.timeout)
+    return answer(options, record.to_dict(), f"{branch.name!r} is now {record.name!r}\n{_line_of(record)}")
 
 
 def show_tree(options: Namespace, records: Sequence[KernelRecord]) -> int:
