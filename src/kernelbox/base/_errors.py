@@ -131,15 +131,16 @@ class OutputNotKept(KernelBoxError, LookupError):
 
 
 class LimitReached(KernelBoxError, RuntimeError):
-    """Raised by a server that has as many kernels or cells as it may have; nothing has been done.
+    """Raised by a server that has as many kernels or cells as it may have, or is stopping; nothing has been done.
 
     `of_server` says whether the limit is the whole server's or one kernel's; `retry_after` is in seconds.
     """
 
-    def __init__(self, sentence: str, *, of_server: bool, retry_after: int = 1) -> None:
+    def __init__(self, sentence: str, *, of_server: bool, retry_after: int = 1, stopping: bool = False) -> None:
         super().__init__(sentence)
         self.of_server = of_server
         self.retry_after = retry_after
+        self.stopping = stopping
 
 
 class StartFailed(KernelBoxError, RuntimeError):

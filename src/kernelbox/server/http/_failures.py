@@ -73,11 +73,9 @@ class RequestRefused(Exception):
         self.headers = headers
 
 
-class Draining(LimitReached):
-    """Raised for code that arrives while the server is stopping."""
-
-    def __init__(self) -> None:
-        super().__init__("this server is about to end; try again later", of_server=True, retry_after=5)
+def about_to_end() -> LimitReached:
+    """Returns what is raised for code that arrives while the server is stopping."""
+    return LimitReached("this server is about to end; try again later", of_server=True, retry_after=5, stopping=True)
 
 
 def too_much_open() -> LimitReached:
@@ -138,7 +136,7 @@ def answer_to(exc: KernelBoxError | RequestRefused | HTTPException | ClientDisco
         exc = too_much_open()
     if isinstance(exc, LimitReached):
         status, code = (503, "server_full") if exc.of_server else (429, "too_many_requests")
-        code = "draining" if isinstance(exc, Draining) else code
+        code = "draining" if exc.stopping else code
         return failure(status, code, str(exc), {"Retry-After": str(exc.retry_after)})
     if isinstance(exc, StoreFailed):  # its sentence names paths, which are the operator's to know
         _log.error("%s", exc)

@@ -15,7 +15,7 @@ from kernelbox.core._kernel_handle import KernelHandle
 from kernelbox.host.files._home import Home
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.server._service_options import ServiceOptions
-from kernelbox.server.http._failures import Draining, sentence_about
+from kernelbox.server.http._failures import about_to_end, sentence_about
 from kernelbox.server.http._metrics import Metrics
 from kernelbox.server.http._tracing import CellSpan
 from kernelbox.server.jobs._answers import image_address
@@ -88,7 +88,7 @@ class Executions:
         """Returns a place for a cell, to be held while it waits and runs; raises LimitReached if none is free."""
         here, most = record.kernel_id, self._options
         if self.draining:
-            raise Draining
+            raise about_to_end()
         if most.max_queue and self.waiting[here] >= most.max_queue:
             sentence = (
                 f"the most cells that kernel {record.name!r} may have to run is {most.max_queue}; try again later"

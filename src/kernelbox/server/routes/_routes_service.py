@@ -7,7 +7,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from kernelbox import __version__
-from kernelbox.server.http._failures import Draining, RequestRefused
+from kernelbox.server.http._failures import RequestRefused, about_to_end
 from kernelbox.server.http._headers import PAGE_POLICY
 from kernelbox.server.routes._app_state import CheckedRoute, caller_of, needs, state_of
 from kernelbox.server.routes._bodies import FULL
@@ -83,5 +83,5 @@ async def metrics(request: Request) -> Response:
 @needs(None)
 async def ready(request: Request) -> Ready:
     if state_of(request).executions.draining:
-        raise Draining
+        raise about_to_end()
     return Ready(status="ready")
