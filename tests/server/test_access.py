@@ -235,7 +235,8 @@ def test_a_socket_that_nobody_serves_is_replaced_and_a_file_is_not(tmp_path: Pat
             pass
         path.write_text("mine")
         command = [sys.executable, "-m", "kernelbox", "serve", "--uds", str(path), "--workspace", str(tmp_path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+        environment = {**os.environ, "KERNELBOX_HOME": str(home)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False)
         assert done.returncode == 1
         assert "cannot listen at" in json.loads(done.stdout)["error"]
         assert path.read_text() == "mine"
